@@ -1,0 +1,69 @@
+# Two commands do everything, set-up included: `make demo` and `make test`. `make help` lists the rest.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+LOCK := requirements/dev.lock
+JOBS ?= $(shell nproc 2>/dev/null || getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2)
+CODE := $(wildcard src tests bench tools)
+ARGS ?=
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test check lint types layers dead deps bench crash coverage format lock clean
+
+help: ## list the targets
+	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{ printf "%-18s%s\n", $$1, $$2 }'
+
+setup: $(STAMP) ## install everything into .venv (every other target does this by itself)
+
+$(STAMP): $(LOCK) pyproject.toml tools/make-venv
+	@PYTHON="$(PYTHON)" sh tools/make-venv $(VENV) $(LOCK)
+	@touch $@
+
+demo: $(STAMP) ## the whole promise in half a minute: kill a run again and again, and resume it
+	@$(BIN)/holdfast demo $(ARGS)
+
+test: $(STAMP) ## all tests, PostgreSQL included (ARGS="-k lease" narrows them)
+	@sh tools/install-system-tools
+	$(BIN)/python -m pytest -n $(JOBS) -rs $(ARGS)
+
+check: lint types layers dead deps ## lint, types, layers, dead code, dependencies
+
+lint: $(STAMP)
+	$(BIN)/ruff check $(CODE)
+	$(BIN)/ruff format --check $(CODE)
+
+types: $(STAMP)
+	$(BIN)/mypy $(CODE)
+
+layers: $(STAMP)
+	$(BIN)/lint-imports --no-logo
+
+dead: $(STAMP)
+	$(BIN)/python tools/dead_code.py $(CODE)
+
+deps: $(STAMP)
+	$(BIN)/deptry src
+
+bench: $(STAMP) ## the speed goals, as ratios in one run
+	$(BIN)/python -m bench $(ARGS)
+
+crash: $(STAMP) ## the full crash laboratory (a seeded part of it runs in `make test`)
+	@sh tools/install-system-tools
+	$(BIN)/python -m tests.crash --full $(ARGS)
+
+coverage: $(STAMP) ## tests with branch coverage
+	@sh tools/install-system-tools
+	$(BIN)/python -m pytest -n $(JOBS) -rs --cov --cov-report=term $(ARGS)
+
+format: $(STAMP) ## let ruff put the code in order
+	$(BIN)/ruff check --fix $(CODE)
+	$(BIN)/ruff format $(CODE)
+
+lock: ## resolve the dependencies anew and write requirements/dev.lock
+	@PYTHON="$(PYTHON)" sh tools/lock $(LOCK)
+
+clean: ## remove the environment, caches and build products
+	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis .coverage .coverage.* htmlcov
+	find src tests $(wildcard bench) -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,1 @@
+"""The world outside: clock, ids and the facts of this process."""

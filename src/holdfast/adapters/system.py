@@ -1,0 +1,70 @@
+"""This machine and this moment: the time, fresh ids, and who this process is. The only place that asks for them."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import socket
+import time
+
+from holdfast.core.values import Owner
+
+
+class Clock:
+    """The time to write down, as text. A second is spelled out once; events may come thousands to a second."""
+
+    def __init__(self) -> None:
+        self._second = -1
+        self._text = ""
+
+    def __call__(self) -> str:
+        second, rest = divmod(time.time_ns(), 1_000_000_000)
+        if second != self._second:
+            self._text = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(second))
+            self._second = second
+        return f"{self._text}.{rest // 1000:06d}Z"
+
+
+class Operations:
+    """Fresh operation ids: 80 random bits for this process and a count, 32 hex digits in all."""
+
+    def __init__(self) -> None:
+        self._prefix = os.urandom(10).hex()
+        self._count = itertools.count(1)
+
+    def __call__(self) -> str:
+        return f"{self._prefix}{next(self._count):012x}"
+
+
+def new_run_id() -> str:
+    """Sortable by start, unique under any number of parallel starts."""
+    from uuid_utils import uuid7
+
+    return str(uuid7())
+
+
+def boot_id() -> str:
+    """Changes with every boot of this machine; leases never outlive it."""
+    try:
+        with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
+            return file.read().strip()
+    except OSError:
+        return "unknown-boot"
+
+
+def process_started(pid: int) -> str:
+    """When a process started, in the kernel's own ticks; empty if it is gone or the system does not say."""
+    try:
+        with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
+            return file.read().rpartition(")")[2].split()[19]
+    except OSError:
+        return ""
+
+
+def this_process() -> Owner:
+    pid = os.getpid()
+    return Owner(socket.gethostname(), boot_id(), pid, process_started(pid))
+
+
+def now() -> str:
+    return Clock()()

@@ -1,0 +1,34 @@
+"""The one canonical form of data (RFC 8785) and the one digest (SHA-256). Refuses what has no exact JSON form.
+
+Choices: keys must be text (1 and "1" never meet); a tuple is a list; 5 and 5.0 are the same number, as in JSON;
+text is taken as it is (NFC and NFD differ); whole numbers beyond 2^53 and NaN are refused, never rounded.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+import rfc8785
+
+from holdfast.core.errors import TooLarge
+from holdfast.core.plain import check_plain
+
+MAX_BYTES = 16 * 1024 * 1024
+
+
+def canonical(value: Any) -> bytes:
+    """Canonical JSON bytes of plain data, the same for every order of keys."""
+    check_plain(value)
+    data = rfc8785.dumps(value)
+    if len(data) > MAX_BYTES:
+        raise TooLarge("The canonical form", len(data), MAX_BYTES)
+    return data
+
+
+def digest(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+def digest_of(value: Any) -> str:
+    return digest(canonical(value))

@@ -1,0 +1,37 @@
+"""The grammar of ids and operation ids. Refuses anything that could name a path or hide in a terminal."""
+
+from __future__ import annotations
+
+from holdfast.core.errors import InvalidId
+
+_FIRST = frozenset("abcdefghijklmnopqrstuvwxyz0123456789")
+_REST = _FIRST | frozenset("._-")
+_HEX = frozenset("0123456789abcdef")
+
+
+def is_id(value: object) -> bool:
+    return (
+        isinstance(value, str)
+        and 1 <= len(value) <= 64
+        and value[0] in _FIRST
+        and _REST.issuperset(value)
+        and ".." not in value
+    )
+
+
+def check_id(value: object, what: str = "The id") -> str:
+    if isinstance(value, str) and is_id(value):
+        return value
+    raise InvalidId(what, value)
+
+
+def check_digest(value: object) -> str:
+    if isinstance(value, str) and len(value) == 64 and _HEX.issuperset(value):
+        return value
+    raise InvalidId("The artifact digest", value)
+
+
+def check_op(value: object) -> str:
+    if isinstance(value, str) and len(value) == 32 and _HEX.issuperset(value):
+        return value
+    raise InvalidId("The operation id", value)

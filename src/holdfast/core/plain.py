@@ -1,0 +1,66 @@
+"""What counts as plain data: JSON with text keys and exact numbers. Refuses everything else, with the path to it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from holdfast.core.errors import NotCanonical
+
+MAX_DEPTH = 100
+_EXACT = 2**53 - 1
+
+
+def check_plain(value: Any, path: str = "$", depth: int = 0) -> None:
+    """Raise NotCanonical, naming the place, unless the value has one exact JSON form."""
+    if depth > MAX_DEPTH:
+        raise NotCanonical(path, f"it is nested more than {MAX_DEPTH} deep")
+    check = _CHECKS.get(type(value))
+    if check is None:
+        raise NotCanonical(path, f"a {type(value).__name__} is not plain data")
+    check(value, path, depth)
+
+
+def _check_text(value: str, path: str, depth: int) -> None:
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise NotCanonical(path, "the text holds a lone surrogate") from None
+
+
+def _check_int(value: int, path: str, depth: int) -> None:
+    if not -_EXACT <= value <= _EXACT:
+        raise NotCanonical(path, "the number is beyond 2^53 and JSON readers would round it; pass it as text")
+
+
+def _check_float(value: float, path: str, depth: int) -> None:
+    if value != value or value in (float("inf"), float("-inf")):
+        raise NotCanonical(path, "NaN and infinity are not JSON")
+
+
+def _check_dict(value: dict[Any, Any], path: str, depth: int) -> None:
+    for key, item in value.items():
+        if type(key) is not str:
+            raise NotCanonical(path, f"the key {key!r:.60} is a {type(key).__name__}, not text")
+        _check_text(key, path, depth)
+        check_plain(item, f"{path}.{key:.60}", depth + 1)
+
+
+def _check_list(value: list[Any] | tuple[Any, ...], path: str, depth: int) -> None:
+    for index, item in enumerate(value):
+        check_plain(item, f"{path}[{index}]", depth + 1)
+
+
+def _accept(value: Any, path: str, depth: int) -> None:
+    return None
+
+
+_CHECKS: dict[type, Any] = {
+    dict: _check_dict,
+    list: _check_list,
+    tuple: _check_list,
+    str: _check_text,
+    int: _check_int,
+    float: _check_float,
+    bool: _accept,
+    type(None): _accept,
+}

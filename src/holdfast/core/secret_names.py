@@ -1,0 +1,253 @@
+"""Which names hold secrets (`password`, `api_key`, `--token`), and where their values stand in text.
+
+It judges names and the values beside them. It knows no token shapes; those are in `secret_rules`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from functools import lru_cache
+from typing import NamedTuple
+
+JOIN = "[_. -]?"
+
+# Order matters: the first kind whose pattern ends the name wins.
+NAMES: tuple[tuple[str, str], ...] = (
+    ("aws_secret_key", f"secret{JOIN}access{JOIN}key"),
+    ("api_key", f"(?:api|access|secret|auth|license|app|application|consumer|subscription|admin|role|account){JOIN}key"),
+    ("private_key", f"(?:private|ssh|deploy|signing|signature|encryption|encrypt|master|hmac|cipher|crypto){JOIN}key"),
+    ("password", f"pass(?:word|wd|phrase|code)|pwd|[_-]pass|user{JOIN}pass|[_-]pw"),
+    ("token", "token"),
+    ("secret", f"secret|connection{JOIN}string|conn{JOIN}str|seed{JOIN}phrase|mnemonic|_auth"),
+    ("credential", "credentials?|creds"),
+    ("authorization", "authorization"),
+    ("cookie", "cookie"),
+)
+KINDS = tuple(kind for kind, _ in NAMES)
+
+_ENDINGS = (
+    "[0-9]{1,3}|base|value|prod|production|dev|staging|test|live|old|new|current|previous|primary|secondary|ci|main"
+    "|raw|plain|plaintext|b64|base64"
+)
+_ANY = "|".join(pattern for _, pattern in NAMES)
+NAME = f"(?i:(?:{_ANY})(?:{JOIN}(?:{_ENDINGS}))?)"
+
+_GAP = r"(?:\s|\\+[nrt])"
+_OPEN = r"[bBrRfFuU]{0,2}\\{0,15}[\"'`]"
+ASSIGN_TRIGGER = rf"{NAME}[\"'`\\\])]*{_GAP}*[:=]"
+ASSIGN = (
+    rf"({NAME})\\{{0,15}}[\"'`]?[\])]?{_GAP}{{0,4}}"
+    rf"(?::[ ]{{0,4}}[A-Za-z][A-Za-z0-9_\[\], .|?]{{0,40}}=[ ]{{0,4}}({_OPEN})|(=>|:=|={{1,3}}|:)({_GAP}{{0,4}})({_OPEN})?)"
+)
+FLAG_TRIGGER = rf"(?:^|[\s\"'`,(\[=])--?(?i:[A-Za-z0-9_-]*)(?:{NAME})[\"'\\]*(?:[\s,]|\\+[nrt])"
+FLAG = rf"(?:^|[\s\"'`,(\[=])--?((?i:[A-Za-z0-9_-]*)(?:{NAME}))\\{{0,15}}[\"']?(?:[\s,]|\\+[nrt]){{1,4}}({_OPEN})?"
+
+
+class Assignment(NamedTuple):
+    """Where a name begins, and where the secret beside it begins and ends."""
+
+    reach: int
+    start: int
+    end: int
+    kind: str
+
+
+_BACK = 80  # how far a name may reach
+_LONG = 2000  # longer values are never harmless
+_KIND_OF = [(kind, re.compile(f"(?:{pattern})$", re.I)) for kind, pattern in NAMES]
+_ENDING = re.compile(f"{JOIN}(?:{_ENDINGS})$", re.I)
+_PLAIN_TOKEN = re.compile(
+    r"(?:^|[_.-]|(?<=[a-z0-9])(?=[A-Z]))(?:access|auth|api|bearer|refresh|session|id|csrf|xsrf|secret|personal|private|"
+    r"oauth2?|bot|deploy|security|user|app|service|github|gitlab|gh|npm|pypi|slack|hf|vault|registry|publish|admin|"
+    r"login|client|device|master|write|read|pat)[_.-]?token$",
+    re.I,
+)
+_COUNTED_TOKEN = re.compile(
+    r"(?:next|prev|previous|page|continuation|pagination|sync|cursor|start|starting|resume|max|min|num|stop|eos|bos|pad|"
+    r"unk|mask|sep|cls|special|first|last|input|output|prompt|completion|cancel|cancellation|request|fencing|fence|"
+    r"lease|claim|per|retry|of)[_.-]?token$",
+    re.I,
+)
+
+
+@lru_cache(maxsize=1024)
+def name_kind(name: str) -> str | None:
+    """The kind of secret that a name promises, or None. `weak_token` is a token that may also be a harmless id."""
+    for candidate in (name, _ENDING.sub("", name)):
+        for kind, pattern in _KIND_OF:
+            if pattern.search(candidate):
+                return _token_kind(candidate) if kind == "token" else kind
+    return None
+
+
+def _token_kind(name: str) -> str:
+    if _PLAIN_TOKEN.search(name):
+        return "token"
+    return "counted_token" if _COUNTED_TOKEN.search(name) else "weak_token"
+
+
+_ID = re.compile(
+    r"(?i:[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12})"  # UUID
+    r"|[0-7][0-9A-HJKMNP-TV-Z]{25}"  # ULID
+    r"|[0-9][0-9_,.]*"
+)
+_NOTHING = re.compile(r"(?i:none|null|nil|true|false|undefined|unset|empty|hidden|masked|redacted|n/a)|[*.xX•#-]+|…+")
+_WORDS = re.compile(
+    r"(?i:str|string|bytes|bool|boolean|int|integer|number|any|object|optional|required|missing|invalid|unknown|yes|no|"
+    r"on|off|ok|enabled|disabled|include|omit|same-origin|inherit|password|passwd|secret|token|credentials?|"
+    r"api[_-]?key|bearer|basic|digest)"
+)
+_REFERENCE = re.compile(
+    r"\$\{?[A-Za-z_][\w.:-]*\}?|\$\{\{[^}]*\}\}|\$\(.*|%[A-Za-z_]\w*%|%\(?\w*\)?[sdr]|\{\{?[^{}]*\}?\}|<[^<>]*>|\[[A-Za-z _-]*\]"
+)
+_CODE = re.compile(
+    r"(?i:[a-z_][a-z_]*(?:\.[a-z_][a-z_]*)+"
+    r"|[a-z_]*(?:password|passwd|token|secret|key|pass|pw|pwd|cred|creds|credentials|auth|value|default|arg|env)s?)"
+)
+_PATH = re.compile(r"(?:~|\.{0,2})/[\w./ @+-]*|[A-Za-z]:\\.*")
+_STOP_WORDS = frozenset(
+    "a an and are as at be been but by can for from has have if in into is it its may must no not of on or over per so "
+    "than that the then this to use used using value was when where which will with flag option argument before after".split()
+)
+_DATE = re.compile(r"\d{4}-\d\d-\d\d.*|\d\d?:\d\d.*|https?:.*")
+
+
+def harmless(kind: str, value: str) -> bool:
+    """Is this value, standing beside a secret-named name, no secret after all?"""
+    if len(value) > _LONG:
+        return False
+    if not value or kind == "counted_token" or _NOTHING.fullmatch(value) or _REFERENCE.fullmatch(value):
+        return True
+    if kind == "weak_token" and _ID.fullmatch(value):
+        return True
+    return kind in ("credential", "private_key", "password") and _PATH.fullmatch(value) is not None
+
+
+def kind_of_field(name: str, value: str) -> str | None:
+    """The kind to replace a whole string field with, or None when the field is no secret."""
+    kind = name_kind(name[-_BACK:])
+    return None if kind is None or harmless(kind, value) else shown(kind)
+
+
+def is_flag(text: str) -> bool:
+    """Is this the command-line flag that takes a secret as its next argument?"""
+    return text.startswith("-") and len(text) < 80 and " " not in text and name_kind(text) is not None
+
+
+def shown(kind: str) -> str:
+    return "token" if kind.endswith("_token") else kind
+
+
+_NAME_BEFORE = re.compile(rb"[A-Za-z0-9_.-]*$")
+_LINE_LEAD = re.compile(rb"(?:^|[\n]|\\+n)[\s+>*#-]*(?:(?:export|set|setx|ENV|env|ARG|declare -x)\s+)?$")
+_QUOTES = re.compile(rb"(\\*)([\"'`\n])")
+_UNTIL_SPACE = re.compile(rb"[^\s]+")
+_UNTIL_MARK = re.compile(rb"(?:\[redacted:[a-z0-9_]+\]|[^\s\"'`,;&|<>(){}\[\]\\])+")
+_BLANK_TO_END = re.compile(rb"[ \t\r]*(?:$|\n|\\+[nr]|#|[,;}])")
+
+
+def _named(data: bytes, start: int, end: int) -> tuple[int, str | None]:
+    """Where the whole name around the matched ending begins, and its kind."""
+    found = _NAME_BEFORE.search(data[max(0, start - _BACK) : start])
+    reach = start - (len(found.group()) if found else 0)
+    return reach, name_kind(data[reach:end].decode("ascii"))
+
+
+def quoted_end(data: bytes, start: int, opening: bytes) -> int:
+    """The end of a quoted value. A quote closes when it is escaped as deeply as the opening one; a line end closes too."""
+    quote, depth = opening[-1:], opening.count(b"\\")
+    for found in _QUOTES.finditer(data, start):
+        if found.group(2) == b"\n":
+            return found.end(1)
+        if found.group(2) == quote and len(found.group(1)) % (2 * depth + 2) == depth:
+            return found.end(1) - depth
+    return len(data)
+
+
+def assigned(data: bytes, groups: Mapping[int, tuple[int, int]]) -> Assignment | None:
+    """Judge one match of ASSIGN."""
+    reach, kind = _named(data, *groups[1])
+    if kind is None:
+        return None
+    opening = groups[5] if groups[5][0] >= 0 else groups[2]
+    if opening[0] >= 0:
+        return _quoted(data, reach, opening, kind)
+    return _unquoted(data, reach, groups, kind)
+
+
+def _quoted(data: bytes, reach: int, opening: tuple[int, int], kind: str) -> Assignment | None:
+    start = opening[1]
+    end = quoted_end(data, start, data[opening[0] : start])
+    value = data[start:end].decode("utf-8", "replace")
+    return None if harmless(kind, value) else Assignment(reach, start, end, shown(kind))
+
+
+def _unquoted(data: bytes, reach: int, groups: Mapping[int, tuple[int, int]], kind: str) -> Assignment | None:
+    start = groups[4][1]
+    equals = b"=" in data[groups[3][0] : groups[3][1]]
+    at_line_start = _LINE_LEAD.search(data[max(0, reach - _BACK) : reach]) is not None
+    as_line = equals and at_line_start and groups[4][0] == groups[4][1]
+    found = (_UNTIL_SPACE if as_line else _UNTIL_MARK).match(data, start)
+    if found is None:
+        return None
+    value, end = found.group().decode("utf-8", "replace").rstrip(".:!?"), found.end()
+    if harmless(kind, value) or _WORDS.fullmatch(value) or (not as_line and _is_code(data, end, value)):
+        return None
+    if not equals and not _stands_alone(data, end, at_line_start) and not looks_random(value):
+        return None
+    return Assignment(reach, start, start + len(found.group().rstrip(b".:!?")), shown(kind))
+
+
+def _is_code(data: bytes, end: int, value: str) -> bool:
+    return data[end : end + 1] in (b"(", b"[", b"{") or _CODE.fullmatch(value) is not None
+
+
+def _stands_alone(data: bytes, end: int, at_line_start: bool) -> bool:
+    return at_line_start and _BLANK_TO_END.match(data, end) is not None
+
+
+def looks_random(value: str) -> bool:
+    """Letters and digits mixed, long enough, and neither a time nor an address."""
+    mixed = any(c.isdigit() for c in value) and any(c.isalpha() for c in value)
+    return len(value) >= 8 and mixed and not _DATE.fullmatch(value) and not _PATH.fullmatch(value)
+
+
+def flagged(data: bytes, groups: Mapping[int, tuple[int, int]], end: int) -> Assignment | None:
+    """Judge one match of FLAG: `--password x`."""
+    kind = name_kind(data[max(groups[1][0], groups[1][1] - _BACK) : groups[1][1]].decode("ascii"))
+    if kind is None:
+        return None
+    if groups[2][0] >= 0:
+        return _quoted(data, groups[1][0], groups[2], kind)
+    found = _UNTIL_MARK.match(data, end)
+    if found is None or found.group()[:1] == b"-":
+        return None
+    value = found.group().decode("utf-8", "replace")
+    if harmless(kind, value) or _WORDS.fullmatch(value) or value.lower().rstrip(".:") in _STOP_WORDS:
+        return None
+    return Assignment(groups[1][0], end, found.end(), shown(kind))
+
+
+_ENV_NAME = re.compile(
+    r"(?:^|_)(?:\w*(?:TOKEN|SECRET|PASSWORD|PASSWD|PASSPHRASE|CREDENTIALS?|APIKEY)\w*|PASS|PWD|PW|KEY|KEYS|CREDS?|AUTH|"
+    r"DSN|COOKIE|PAT)(?:_|\d*$)",
+    re.I,
+)
+_ENV_SAFE_NAME = re.compile(r"(?i:.*_(?:PATH|FILE|DIR|URL|URI|HOST|PORT|NAME|ID|TYPE|TTL|COUNT|LIMIT|SOCK|ENABLED)|OLDPWD|PWD)")
+_ENV_COMMON = re.compile(r"\d[\d.,:_-]*|[A-Za-z]+|(?:~|\.{0,2})/[^\s]*|[A-Za-z]:\\.*|[a-z][a-z0-9+.-]*://[^@\s]*|[a-z]+(?:[-_ ][a-z]+)*")
+
+
+def secret_values(environ: Mapping[str, str]) -> list[str]:
+    """The values of secret-named variables: at least 8 characters, and not so common that ordinary text holds them."""
+    return sorted(set(_values(environ)))
+
+
+def _values(environ: Mapping[str, str]) -> Iterator[str]:
+    for name, value in environ.items():
+        if _ENV_NAME.search(name) and not _ENV_SAFE_NAME.fullmatch(name) and _worth(value):
+            yield value
+
+
+def _worth(value: str) -> bool:
+    return len(value) >= 8 and not _ENV_COMMON.fullmatch(value) and not _REFERENCE.fullmatch(value)

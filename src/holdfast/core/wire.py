@@ -1,0 +1,140 @@
+"""How events become records and records become events. The only place that knows old versions. Never skips a record.
+
+The chain hash covers run id, sequence, kind, version, time and operation, so an event cannot be moved between runs,
+reordered or edited. Newer versions are refused with a reason; they can still be listed and exported as records.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import msgspec
+
+from holdfast.core.errors import BadRecord, ChainBroken, NewerSchema, NotCanonical, SequenceGap, TooLarge
+from holdfast.core.events import KIND_OF, KINDS, Event, Extension
+from holdfast.core.plain import check_plain
+from holdfast.core.values import Record
+
+MAX_EVENT_BYTES = 64 * 1024
+GENESIS = bytes(32)
+EXTENSION_PREFIX = "x_"
+_DOMAIN = b"holdfast/event/1\n"
+
+
+class Redact(Protocol):
+    def body(self, body: bytes) -> bytes:
+        """The same JSON document without its secrets."""
+
+
+class Plainly:
+    """Redacts nothing; for tests and for data that was redacted before."""
+
+    def body(self, body: bytes) -> bytes:
+        return body
+
+
+_encode = msgspec.json.Encoder().encode
+_DECODERS = {kind: (event.version, msgspec.json.Decoder(event).decode) for kind, event in KINDS.items()}
+_decode_object = msgspec.json.Decoder(dict[str, Any]).decode
+
+
+def encode(
+    event: Event, run_id: str, seq: int, previous: bytes, at: str, op: str, redact: Redact
+) -> tuple[Record, Event]:
+    """The record of an event, and the event as a reader of that record will see it."""
+    plain = encode_body(event)
+    body = redact.body(plain)
+    kind, version = tag(event)
+    digest = chain_hash(previous, run_id, seq, kind, version, at, op, body)
+    record = Record(run_id, seq, kind, version, at, body, digest, op)
+    return record, event if body is plain or body == plain else decode(record)
+
+
+def tag(event: Event) -> tuple[str, int]:
+    kind = KIND_OF.get(type(event))
+    if kind is not None:
+        return kind, event.version
+    if isinstance(event, Extension) and event.kind.startswith(EXTENSION_PREFIX):
+        return event.kind, event.tagged
+    raise BadRecord(type(event).__name__, f"it is no known event, and extensions begin with {EXTENSION_PREFIX}")
+
+
+def encode_body(event: Event) -> bytes:
+    for name in event.data_fields:
+        check_plain(getattr(event, name), f"{type(event).__name__}.{name}")
+    try:
+        body = _encode(event.data if isinstance(event, Extension) else event)
+    except UnicodeEncodeError:
+        raise NotCanonical(type(event).__name__, "the text holds a lone surrogate") from None
+    if len(body) > MAX_EVENT_BYTES:
+        raise TooLarge(
+            f"The event {type(event).__name__}", len(body), MAX_EVENT_BYTES, advice="Keep large content as an artifact."
+        )
+    return body
+
+
+def chain_hash(
+    previous: bytes, run_id: str, seq: int, kind: str, version: int, at: str, op: str, body: bytes
+) -> bytes:
+    envelope = f"{run_id}\n{seq}\n{kind}\n{version}\n{at}\n{op}\n".encode()
+    return hashlib.sha256(_DOMAIN + previous + envelope + body).digest()
+
+
+def decode(record: Record) -> Event:
+    """The event of a record, lifted to the present version. Refuses newer and unreadable ones by name."""
+    known = _DECODERS.get(record.kind)
+    if known is None:
+        return _extension(record)
+    version, parse = known
+    if record.version > version:
+        raise NewerSchema(place(record), record.version, version)
+    try:
+        return parse(record.body if record.version == version else _lifted(record, version))
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as problem:
+        raise BadRecord(place(record), str(problem).rstrip(".")) from None
+
+
+def place(record: Record) -> str:
+    return f"Event {record.seq} ({record.kind:.60}) of run {record.run_id}"
+
+
+def _extension(record: Record) -> Extension:
+    if not record.kind.startswith(EXTENSION_PREFIX):
+        raise NewerSchema(place(record), f"with {record.kind:.60}", "the kinds in its own docs")
+    try:
+        return Extension(kind=record.kind, data=_decode_object(record.body), tagged=record.version)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as problem:
+        raise BadRecord(place(record), str(problem).rstrip(".")) from None
+
+
+def _lifted(record: Record, target: int) -> bytes:
+    body = _decode_object(record.body)
+    for version in range(record.version, target):
+        lift = LIFTS.get((record.kind, version))
+        if lift is None:
+            raise BadRecord(place(record), f"version {version} was never written")
+        body = lift(body)
+    return _encode(body)
+
+
+def _checkpoint_complete_1(body: dict[str, Any]) -> dict[str, Any]:
+    return body | {"sidecar_written": None}
+
+
+LIFTS: dict[tuple[str, int], Callable[[dict[str, Any]], dict[str, Any]]] = {
+    ("checkpoint_complete", 1): _checkpoint_complete_1,
+}
+
+
+def check_chain(record: Record, previous: bytes, expected: int) -> bytes:
+    """The hash of a record that follows from the one before it; raises otherwise."""
+    if record.seq != expected:
+        raise SequenceGap(record.run_id, expected, record.seq)
+    digest = chain_hash(
+        previous, record.run_id, record.seq, record.kind, record.version, record.at, record.op, record.body
+    )
+    if digest != record.hash:
+        raise ChainBroken(record.run_id, record.seq)
+    return digest

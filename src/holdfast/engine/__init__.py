@@ -1,0 +1,1 @@
+"""Performs what the core decides: intent on disk, then the act, then the outcome on disk."""

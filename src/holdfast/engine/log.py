@@ -1,0 +1,160 @@
+"""The writer and the readers of one run's log. An event is redacted, folded and durable before `record` returns.
+
+A `RunLog` that failed in mid-append does not guess: it reads the log again before it writes anything more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import NamedTuple
+
+from holdfast.core.errors import HoldfastError, LogDamaged, NotFound
+from holdfast.core.events import Event
+from holdfast.core.state import RunState, evolve, fold, projection, read_snapshot, snapshot
+from holdfast.core.wire import GENESIS, Plainly, Redact, check_chain, decode, encode
+from holdfast.ports import Lease, Owner, Record, Store
+
+TTL = 30.0
+
+
+class World(NamedTuple):
+    """What a log needs from outside: the time to write down, fresh operation ids, and who we are."""
+
+    now: Callable[[], str]
+    new_op: Callable[[], str]
+    owner: Owner
+
+
+class RunLog:
+    """The one writer of a run, for as long as its lease holds."""
+
+    def __init__(self, store: Store, run_id: str, world: World, redact: Redact | None = None, ttl: float = TTL) -> None:
+        self.store = store
+        self.run_id = run_id
+        self.world = world
+        self.redact = redact if redact is not None else Plainly()
+        self.lease: Lease = store.take(run_id, world.owner, ttl)
+        self._sure = False
+        self._reload()
+
+    @property
+    def state(self) -> RunState:
+        return self._state
+
+    def record(self, *events: Event) -> RunState:
+        """Append events, all or none, and return the state after them. Durable when this returns."""
+        if not self._sure:
+            self._reload()
+        self._sure = False
+        op, at = self.world.new_op(), self.world.now()
+        state, head, records = self._state, self._head, []
+        try:
+            for event in events:
+                record, seen = encode(event, self.run_id, state.seq + 1, head, at, op, self.redact)
+                evolve(state, seen)
+                records.append(record)
+                head = record.hash
+        except HoldfastError:
+            self._sure = not records
+            raise
+        self.store.append(self.lease, records, projection(state))
+        self._head = head
+        self._sure = True
+        return state
+
+    def renew(self) -> None:
+        self.store.renew(self.lease)
+
+    def close(self) -> None:
+        """Keep a snapshot of a run at rest and give the lease back."""
+        if self._sure and self._state.status in ("stopped", "finished"):
+            self.store.save_snapshot(self.run_id, self._state.seq, snapshot(self._state))
+        self.store.release(self.lease)
+
+    def _reload(self) -> None:
+        self._state, self._head = read_head(self.store, self.run_id)
+        self._sure = True
+
+    def __enter__(self) -> RunLog:
+        return self
+
+    def __exit__(self, *problem: object) -> None:
+        self.close()
+
+
+def chained(records: Iterable[Record], previous: bytes = GENESIS, after: int = 0) -> Iterator[Record]:
+    """The records, each proven to follow from the one before it."""
+    for record in records:
+        after += 1
+        previous = check_chain(record, previous, after)
+        yield record
+
+
+def read_head(store: Store, run_id: str) -> tuple[RunState, bytes]:
+    """The state of a run and the hash of its last event, read from the log and proven."""
+    state, head = RunState(run_id=run_id), GENESIS
+    for record in chained(store.read(run_id)):
+        evolve(state, decode(record))
+        head = record.hash
+    return state, head
+
+
+def read_state(store: Store, run_id: str) -> RunState:
+    state, _ = read_head(store, run_id)
+    if state.seq == 0:
+        raise NotFound("run", run_id)
+    return state
+
+
+class Finding(NamedTuple):
+    """One thing that is not as it should be, and where."""
+
+    run_id: str
+    seq: int | None
+    problem: str
+    reason: str
+
+
+class Verification(NamedTuple):
+    run_id: str
+    events: int
+    findings: tuple[Finding, ...]
+
+
+def verify_run(store: Store, run_id: str) -> Verification:
+    """Walk the chain, fold the log, and compare head, projection and snapshot with it. Writes nothing."""
+    head = store.head(run_id)
+    if head is None:
+        raise NotFound("run", run_id)
+    findings: list[Finding] = []
+    state, last = RunState(run_id=run_id), GENESIS
+    kept = store.load_snapshot(run_id)
+    try:
+        for record in chained(store.read(run_id)):
+            last = record.hash
+            evolve(state, decode(record))
+            if kept is not None and record.seq == kept[0]:
+                findings += _compare_snapshot(run_id, state, kept[1])
+    except HoldfastError as error:
+        findings.append(Finding(run_id, state.seq + 1, str(error), error.reason))
+        return Verification(run_id, state.seq, tuple(findings))
+    if (head.seq, head.hash) != (state.seq, last):
+        problem = f"the run's head says event {head.seq}, its log ends at {state.seq}"
+        findings.append(Finding(run_id, state.seq, problem, LogDamaged.reason))
+    elif head.projection != projection(state):
+        findings.append(Finding(run_id, state.seq, "the list of runs shows something else", LogDamaged.reason))
+    return Verification(run_id, state.seq, tuple(findings))
+
+
+def _compare_snapshot(run_id: str, state: RunState, data: bytes) -> list[Finding]:
+    try:
+        same = snapshot(read_snapshot(data)) == snapshot(state)
+        problem = "the snapshot is not the fold of the log"
+    except HoldfastError as error:
+        same, problem = False, str(error)
+    return [] if same else [Finding(run_id, state.seq, problem, "snapshot_drift")]
+
+
+def refold(store: Store, run_id: str) -> RunState:
+    """Fold without proving the chain: for looking, not for writing."""
+    return fold((decode(record) for record in store.read(run_id)), RunState(run_id=run_id))

@@ -1,0 +1,56 @@
+"""What the engine needs from the world, as promises in sentences. Imports nothing slow: every command passes through here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Protocol
+
+from holdfast.core.values import Head, Lease, Owner, Projection, Record
+
+__all__ = ["Head", "Lease", "Owner", "Projection", "Record", "Store"]
+
+
+class Store(Protocol):
+    """The log, leases and artifacts of many runs. `holdfast.testing.store_suite` holds every store to these sentences."""
+
+    def take(self, run_id: str, owner: Owner, ttl: float) -> Lease:
+        """Acquire the right to write, by the database's clock. An unknown run begins at sequence 0. Raises LeaseHeld."""
+
+    def renew(self, lease: Lease) -> None:
+        """Extend by the lease's own length. Raises LeaseLost."""
+
+    def release(self, lease: Lease) -> None:
+        """Give the right back. A lease that was lost is left alone."""
+
+    def append(self, lease: Lease, records: Sequence[Record], projection: Projection) -> None:
+        """Write records of one operation, all or none, and return only when they are durable.
+
+        Raises LeaseLost, SequenceConflict, OperationReused or a StoreError. The same append repeated is done once.
+        """
+
+    def head(self, run_id: str) -> Head | None:
+        """Where a run stands, or None. Never writes."""
+
+    def heads(self, limit: int | None = None, after: str | None = None, unfinished: bool = False) -> Iterator[Head]:
+        """Runs with at least one event, newest id first, those before `after`. Never writes."""
+
+    def read(self, run_id: str, after: int = 0, limit: int | None = None) -> Iterator[Record]:
+        """Events of one run in sequence, as stored. Never writes."""
+
+    def put_artifact(self, data: bytes) -> str:
+        """Keep bytes under their SHA-256 and return it. The same bytes are kept once."""
+
+    def get_artifact(self, digest: str) -> bytes:
+        """The bytes of a digest, checked. Raises NotFound or ArtifactDamaged."""
+
+    def save_snapshot(self, run_id: str, seq: int, data: bytes) -> None:
+        """Keep a cache of the state at `seq`. Losing it loses nothing."""
+
+    def load_snapshot(self, run_id: str) -> tuple[int, bytes] | None:
+        """The newest cached state, or None."""
+
+    def facts(self) -> dict[str, object]:
+        """What doctor shows: engine, versions, place, size."""
+
+    def close(self) -> None:
+        """Release what is held. Leases of this store end with it."""

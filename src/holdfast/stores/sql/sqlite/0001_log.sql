@@ -1,0 +1,58 @@
+-- The log of many runs in one file. Every table is strict; there are no triggers, views or virtual tables, ever.
+
+-- who this store is: the witness beside the file names it
+create table store (
+    id integer primary key check (id = 1),
+    store_id text not null,
+    created_at text not null
+) strict;
+
+-- one row a run: its head, what a list shows of it, and the lease
+create table runs (
+    run_no integer primary key,
+    run_id text not null unique,
+    seq integer not null default 0,
+    hash blob not null,
+    op blob not null default x'',
+    mission_id text not null default '',
+    title text not null default '',
+    status text not null default 'ready',
+    stop_reason text,
+    steps_done integer not null default 0,
+    steps_open integer not null default 0,
+    effects_open integer not null default 0,
+    started_at text,
+    updated_at text,
+    epoch integer not null default 0,
+    owner_host text,
+    owner_boot text,
+    owner_pid integer,
+    owner_started text,
+    lease_until integer not null default 0
+) strict;
+
+-- place = run_no * 2^32 + seq: two writers cannot both write event N of a run, and a run lies together on disk
+create table events (
+    place integer primary key,
+    kind text not null,
+    version integer not null,
+    at text not null,
+    op blob not null,
+    hash blob not null,
+    body text not null
+) strict;
+
+-- bytes by their SHA-256
+create table artifacts (
+    digest blob primary key,
+    size integer not null,
+    encoding text not null,
+    data blob not null
+) strict;
+
+-- caches of folded state; deleting them loses nothing
+create table snapshots (
+    run_no integer primary key,
+    seq integer not null,
+    data blob not null
+) strict;

@@ -1,0 +1,529 @@
+"""The embedded store: one SQLite file, one writer at a time, durable before acknowledged. Reads never write.
+
+Threads of one process share commits: whoever gets the turn commits everything that waits. The lease epoch, the expected
+sequence and the previous hash are checked by the statement that moves the head, so a fenced writer cannot append.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+import tempfile
+import threading
+import time
+from collections import deque
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+import apsw
+
+from holdfast.core.errors import (
+    HoldfastError,
+    LeaseHeld,
+    LeaseLost,
+    NotFound,
+    OperationReused,
+    SequenceConflict,
+    StoreBroken,
+    StoreClosed,
+    StoreForeign,
+    StoreReadOnly,
+    StoreReplaced,
+    StoreUnreadable,
+    TailLost,
+)
+from holdfast.core.ids import check_digest, check_id
+from holdfast.ports import Head, Lease, Owner, Projection, Record
+from holdfast.stores import blobs, sqlite_file
+from holdfast.stores.locks import LifeLocks
+from holdfast.stores.sqlite_file import SQL, translate
+from holdfast.stores.witness import GROUPS, Witness, sightings
+
+_SHIFT = 32
+_PAGE = 512
+_LOOK_EVERY = 50_000_000  # ns between looks at whether the file is still the one we opened
+_SYNC_EVERY = 1_000_000_000  # ns that the witness on disk may lag behind
+_LAST = "\uffff"
+_GENESIS = bytes(32)
+_INSERT, _ADVANCE = SQL["insert_event"], SQL["advance"]
+
+
+class _Request:
+    __slots__ = ("done", "error", "lease", "projection", "records")
+
+    def __init__(self, lease: Lease, records: Sequence[Record], projection: Projection) -> None:
+        self.lease = lease
+        self.records = records
+        self.projection = projection
+        self.done = False
+        self.error: Exception | None = None
+
+
+class SqliteStore:
+    """A store in one file. `witness="strict"` waits for the witness too; `read_only` never changes a byte."""
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        boot_id: str = "",
+        witness: str = "lagging",
+        read_only: bool = False,
+        patience: float = 30.0,
+        now: str = "1970-01-01T00:00:00.000000Z",
+    ) -> None:
+        self.path = os.path.join(os.path.realpath(os.path.dirname(os.path.abspath(path))), os.path.basename(path))
+        self.read_only = read_only
+        self.witness_state = "lagging"
+        self._strict = witness == "strict"
+        self._boot_id = boot_id
+        self._patience = patience
+        self._pid = os.getpid()
+        self._turn = threading.Lock()
+        self._queue: deque[_Request] = deque()
+        self._readers: list[apsw.Connection] = []
+        self._numbers: dict[str, int] = {}
+        self._leases: dict[str, Lease] = {}
+        self._locks = LifeLocks(self.path + "-lock")
+        self._witness = Witness(self.path + "-witness")
+        self._writer: apsw.Connection | None = None
+        self._copy: str | None = None
+        self._closed = self._broken = False
+        self._looked = self._synced = 0
+        self._identity: tuple[int, int] = (0, 0)
+        self.store_id = ""
+        with self._door():
+            self._open_reading() if read_only else self._open_writing(now)
+
+    # --- opening and closing
+
+    def _open_writing(self, now: str) -> None:
+        folder = os.path.dirname(self.path)
+        sqlite_file.prepare_folder(folder)
+        if os.path.islink(self.path):
+            raise StoreForeign(self.path, "the file is a symbolic link")
+        if not os.path.exists(self.path):
+            sqlite_file.create(self.path, secrets.token_hex(16), now)
+        self._connect()
+        if not self._witness.open():
+            sqlite_file.sync_folder(folder)
+            self._witness_again()
+
+    def _connect(self) -> None:
+        writer = sqlite_file.open_for_writing(self.path, self._patience)
+        try:
+            self._check_witness(writer)
+            stat = os.stat(self.path)
+        except BaseException:
+            writer.close()
+            raise
+        self._identity = (stat.st_dev, stat.st_ino)
+        self._writer = writer
+
+    def _open_reading(self) -> None:
+        path = self.path
+        if not os.path.exists(path):
+            raise NotFound("store", path)
+        if sqlite_file.needs_copy(path):
+            self._copy = tempfile.mkdtemp(prefix="holdfast-read-")
+            path = os.path.join(self._copy, "copy.db")
+            shutil.copyfile(self.path, path)
+            shutil.copyfile(self.path + "-wal", path + "-wal")
+        reader = sqlite_file.open_for_reading(path, self._patience, beside_writer=self._copy is not None)
+        self._readers.append(reader)
+        self._check_witness(reader)
+
+    def _check_witness(self, connection: apsw.Connection) -> None:
+        """Every head the witness saw must be in the log, with its hash."""
+        rows = list(connection.execute(SQL["store"]))
+        if not rows:
+            raise StoreUnreadable(self.path, "it does not say which store it is")
+        self.store_id = str(rows[0][0])
+        seen = sightings(self.path + "-witness")
+        if seen is None:
+            self.witness_state = "missing"
+            return
+        for sighting in seen:
+            if sighting.store_id != self.store_id:
+                raise TailLost(self.path, "its witness belongs to another store")
+            row = connection.execute(SQL["event"], (sighting.run_no << _SHIFT | sighting.seq,)).fetchone()
+            if row is None or row[4] != sighting.hash:
+                state = "is missing" if row is None else "is another one"
+                raise TailLost(self.path, f"event {sighting.seq} of run number {sighting.run_no} {state}")
+
+    def _witness_again(self) -> None:
+        for run_no, seq, head in self._writing().execute(SQL["recent_heads"], (GROUPS,)):
+            self._witness.write(self.store_id, run_no, seq, head)
+        self._witness.sync()
+
+    def close(self) -> None:
+        if self._closed:
+            return
+        if os.getpid() == self._pid:
+            self._leave()
+        self._closed = True
+
+    def _leave(self) -> None:
+        for lease in list(self._leases.values()):
+            self.release(lease)
+        with self._turn:
+            for reader in self._readers:
+                reader.close()
+            if self._writer is not None:
+                self._writer.close()
+                self._sync_witness()
+            self._witness.close()
+            self._locks.close()
+            if self._copy is not None:
+                shutil.rmtree(self._copy)
+
+    def _sync_witness(self) -> None:
+        try:
+            self._witness.sync()
+        except OSError as error:
+            self.witness_state = f"degraded: {error.strerror}"
+
+    def __enter__(self) -> SqliteStore:
+        return self
+
+    def __exit__(self, *problem: object) -> None:
+        self.close()
+
+    # --- the one door for errors
+
+    @contextmanager
+    def _door(self) -> Iterator[None]:
+        self._check_usable()
+        try:
+            yield
+        except (apsw.Error, OSError) as error:
+            raise self._named(error) from error
+
+    def _named(self, error: Exception) -> HoldfastError:
+        named = translate(error, self.path)
+        if isinstance(named, StoreBroken):
+            self._broken = True
+        return named
+
+    def _check_usable(self) -> None:
+        if self._closed:
+            raise StoreClosed(self.path, "the store was closed")
+        if os.getpid() != self._pid:
+            raise StoreClosed(self.path, "the store was opened by another process before a fork")
+
+    def _writing(self) -> apsw.Connection:
+        if self.read_only:
+            raise StoreReadOnly(self.path, "it was opened for reading")
+        if self._broken:
+            self._mend()
+        if self._writer is None:
+            self._connect()
+        assert self._writer is not None  # noqa: S101
+        _roll_back(self._writer)
+        return self._writer
+
+    def _mend(self) -> None:
+        """After a failed write or sync nothing in memory is trusted: reopen, write every page anew, look again."""
+        if self._writer is not None:
+            self._writer.close()
+            self._writer = None
+        self._connect()
+        assert self._writer is not None  # noqa: S101
+        busy = self._writer.execute("pragma wal_checkpoint(truncate)").fetchone()
+        if busy is not None and busy[0]:
+            raise apsw.BusyError("the log could not be written anew while others read it")
+        self._broken = False
+
+    @contextmanager
+    def _transaction(self) -> Iterator[apsw.Connection]:
+        with self._door(), self._turn:
+            writer = self._writing()
+            self._check_identity()
+            with _immediate(writer):
+                yield writer
+
+    def _check_identity(self) -> None:
+        try:
+            stat = os.stat(self.path)
+        except FileNotFoundError:
+            raise StoreReplaced(self.path, "the file was deleted while in use") from None
+        if (stat.st_dev, stat.st_ino) != self._identity:
+            raise StoreReplaced(self.path, "another file was put in its place while in use")
+
+    # --- leases
+
+    def take(self, run_id: str, owner: Owner, ttl: float) -> Lease:
+        check_id(run_id, "The run id")
+        with self._transaction() as writer:
+            row = writer.execute(SQL["run"], (run_id,)).fetchone()
+            if row is None:
+                writer.execute(SQL["new_run"], (run_id, _GENESIS))
+                row = writer.execute(SQL["run"], (run_id,)).fetchone()
+            head = self._head(row)
+            if head.held:
+                raise LeaseHeld(run_id, head.owner)
+            number, epoch = int(row[0]), head.epoch + 1
+            self._locks.hold(number, epoch)
+            writer.execute(SQL["lease"], (epoch, *owner, self._until(ttl), number))
+        lease = Lease(run_id, epoch, ttl)
+        self._numbers[run_id] = number
+        self._leases[run_id] = lease
+        return lease
+
+    def renew(self, lease: Lease) -> None:
+        number = self._number(lease)
+        with self._transaction() as writer:
+            writer.execute(SQL["renew"], (self._until(lease.ttl), number, lease.epoch))
+            if writer.changes() == 0:
+                raise LeaseLost(lease.run_id, lease.epoch)
+
+    def release(self, lease: Lease) -> None:
+        number = self._number(lease)
+        with self._transaction() as writer:
+            writer.execute(SQL["release"], (number, lease.epoch))
+        self._locks.drop(number, lease.epoch)
+        if self._leases.get(lease.run_id) == lease:
+            del self._leases[lease.run_id]
+
+    def _number(self, lease: Lease) -> int:
+        number = self._numbers.get(lease.run_id)
+        if number is None:
+            raise LeaseLost(lease.run_id, lease.epoch)
+        return number
+
+    def _until(self, ttl: float) -> int:
+        return time.monotonic_ns() + int(ttl * 1e9)
+
+    def _alive(self, number: int, epoch: int, boot: str | None, until: int) -> bool:
+        """By the machine's uptime, never its calendar; a reboot ends every lease, a death ends its own at once."""
+        return boot == self._boot_id and until > time.monotonic_ns() and self._locks.held(number, epoch)
+
+    # --- appending
+
+    def append(self, lease: Lease, records: Sequence[Record], projection: Projection) -> None:
+        request = _Request(lease, records, projection)
+        self._check_usable()
+        self._queue.append(request)
+        while not request.done:
+            with self._turn:
+                if not request.done:
+                    self._commit_queue(request)
+        if request.error is not None:
+            raise request.error
+
+    def _commit_queue(self, own: _Request) -> None:
+        group: list[_Request] = []
+        try:
+            while self._queue:
+                group.append(self._queue.popleft())
+            if own not in group:
+                group.append(own)
+            self._commit_group(group)
+        except BaseException:
+            # the others did not ask for this interruption: they go again, and their operation ids keep it once
+            self._queue.extend(request for request in group if not request.done and request is not own)
+            if own in self._queue:
+                self._queue.remove(own)
+            raise
+
+    def _commit_group(self, group: list[_Request]) -> None:
+        try:
+            self._commit(group)
+        except Exception as error:
+            if len(group) > 1 and not isinstance(error, (apsw.IOError, apsw.FullError)):
+                for request in group:
+                    self._commit_group([request])
+                return
+            named = self._named(error) if isinstance(error, (apsw.Error, OSError)) else error
+            for request in group:
+                request.error, request.done = named, True
+
+    def _commit(self, group: list[_Request]) -> None:
+        writer = self._writing()
+        now = time.monotonic_ns()
+        if now - self._looked > _LOOK_EVERY:
+            self._check_identity()
+            self._looked = now
+        try:
+            writer.execute("begin immediate")
+            for request in group:
+                request.error = self._write(writer, request, now)
+            writer.execute("commit")
+        except BaseException:
+            _roll_back(writer)
+            raise
+        self._remember(group, now)
+        for request in group:
+            request.done = True
+
+    def _write(self, writer: apsw.Connection, request: _Request, now: int) -> Exception | None:
+        """Move the head and insert the events; a refusal has changed nothing."""
+        lease, records = request.lease, request.records
+        number = self._number(lease)
+        first, last = records[0], records[-1]
+        op = bytes.fromhex(first.op)
+        until = now + int(lease.ttl * 1e9)
+        head = (last.seq, last.hash, op, *request.projection, first.at, last.at, until)
+        writer.execute(_ADVANCE, (*head, number, lease.epoch, first.seq - 1, op))
+        if writer.changes() == 0:
+            return self._why_not(writer, number, request)
+        base = number << _SHIFT
+        for record in records:
+            writer.execute(
+                _INSERT,
+                (base | record.seq, record.kind, record.version, record.at, op, record.hash, record.body.decode()),
+            )
+        return None
+
+    def _why_not(self, writer: apsw.Connection, number: int, request: _Request) -> Exception | None:
+        """The head did not move: this very append is already there, or somebody else was."""
+        lease, first = request.lease, request.records[0]
+        there = writer.execute(SQL["event"], (number << _SHIFT | first.seq,)).fetchone()
+        op = bytes.fromhex(first.op)
+        if there is not None and there[3] == op and there[4] == first.hash:
+            return None
+        epoch, seq, last_op, held = writer.execute(SQL["standing"], (number,)).fetchone()
+        if epoch != lease.epoch or not held:
+            return LeaseLost(lease.run_id, lease.epoch)
+        if op in (last_op, there and there[3]):
+            return OperationReused(first.op)
+        return SequenceConflict(lease.run_id, first.seq - 1, seq)
+
+    def _remember(self, group: list[_Request], now: int) -> None:
+        """Tell the witness. It is a mirror: what it cannot hold is said, and the commit stands."""
+        try:
+            for request in group:
+                if request.error is None:
+                    last = request.records[-1]
+                    self._witness.write(self.store_id, self._numbers[last.run_id], last.seq, last.hash)
+            if self._strict or now - self._synced > _SYNC_EVERY:
+                self._witness.sync()
+                self._synced = now
+        except OSError as error:
+            self.witness_state = f"degraded: {error.strerror}"
+            if self._strict:
+                raise
+
+    # --- reading
+
+    @contextmanager
+    def _reading(self) -> Iterator[apsw.Connection]:
+        with self._door():
+            reader = self._readers.pop() if self._readers else self._new_reader()
+            try:
+                yield reader
+            finally:
+                self._readers.append(reader)
+
+    def _new_reader(self) -> apsw.Connection:
+        path = self.path if self._copy is None else os.path.join(self._copy, "copy.db")
+        return sqlite_file.open_for_reading(path, self._patience, beside_writer=self._copy is not None or not self.read_only)
+
+    def head(self, run_id: str) -> Head | None:
+        with self._reading() as reader:
+            row = reader.execute(SQL["run"], (run_id,)).fetchone()
+            return None if row is None or row[2] == 0 else self._head(row)
+
+    def heads(self, limit: int | None = None, after: str | None = None, unfinished: bool = False) -> Iterator[Head]:
+        last, left = after or _LAST, limit if limit is not None else -1
+        while left:
+            with self._reading() as reader:
+                size = _PAGE if left < 0 else min(left, _PAGE)
+                rows = reader.execute(SQL["runs"], (last, int(unfinished), size)).fetchall()
+                found = [self._head(row) for row in rows]
+            yield from found
+            if len(found) < size:
+                return
+            last, left = found[-1].run_id, left - len(found) if left > 0 else left
+
+    def read(self, run_id: str, after: int = 0, limit: int | None = None) -> Iterator[Record]:
+        left = limit if limit is not None else -1
+        while left:
+            size = _PAGE if left < 0 else min(left, _PAGE)
+            with self._reading() as reader:
+                row = reader.execute(SQL["run_no"], (run_id,)).fetchone()
+                base = int(row[0]) << _SHIFT if row else 0
+                rows = reader.execute(SQL["events"], (base | after, base | 0xFFFFFFFF, size)).fetchall() if row else []
+            for place, kind, version, at, op, digest, body in rows:
+                after = place - base
+                yield Record(run_id, after, kind, version, at, body.encode(), digest, op.hex())
+            if len(rows) < size:
+                return
+            left = left - len(rows) if left > 0 else left
+
+    def _head(self, row: tuple[object, ...]) -> Head:
+        number, run_id, seq, digest = row[:4]
+        epoch, host, boot, pid, started, until = row[13:19]
+        owner = None if pid is None else Owner(host, boot, pid, started)  # type: ignore[arg-type]
+        held = owner is not None and self._alive(number, epoch, boot, until)  # type: ignore[arg-type]
+        shown = Projection(*row[4:11])  # type: ignore[arg-type]
+        return Head(run_id, seq, digest, shown, row[11], row[12], epoch, owner, held)  # type: ignore[arg-type]
+
+    # --- artifacts and snapshots
+
+    def put_artifact(self, data: bytes) -> str:
+        digest = blobs.digest_of(data)
+        encoding, packed = blobs.pack(data)
+        with self._transaction() as writer:
+            writer.execute(SQL["put_artifact"], (bytes.fromhex(digest), len(data), encoding, packed))
+        return digest
+
+    def get_artifact(self, digest: str) -> bytes:
+        with self._reading() as reader:
+            row = reader.execute(SQL["get_artifact"], (bytes.fromhex(check_digest(digest)),)).fetchone()
+        if row is None:
+            raise NotFound("artifact", digest)
+        return blobs.unpack(digest, *row)
+
+    def save_snapshot(self, run_id: str, seq: int, data: bytes) -> None:
+        with self._transaction() as writer:
+            row = writer.execute(SQL["run_no"], (run_id,)).fetchone()
+            if row is None:
+                raise NotFound("run", run_id)
+            writer.execute(SQL["save_snapshot"], (row[0], seq, data))
+
+    def load_snapshot(self, run_id: str) -> tuple[int, bytes] | None:
+        with self._reading() as reader:
+            row = reader.execute(SQL["run_no"], (run_id,)).fetchone()
+            found = reader.execute(SQL["load_snapshot"], row).fetchone() if row else None
+        return None if found is None else (found[0], found[1])
+
+    def facts(self) -> dict[str, object]:
+        with self._reading() as reader:
+            runs, events, artifacts = reader.execute(SQL["counts"]).fetchone()
+        return {
+            "engine": "sqlite",
+            "engine_version": apsw.sqlite_lib_version(),
+            "place": self.path,
+            "schema_version": sqlite_file.SCHEMA_VERSION,
+            "store_id": self.store_id,
+            "runs": runs,
+            "events": events,
+            "artifacts": artifacts,
+            "bytes": sum(_size(self.path + end) for end in ("", "-wal")),
+            "witness": self.witness_state,
+        }
+
+
+def _size(path: str) -> int:
+    try:
+        return os.path.getsize(path)
+    except FileNotFoundError:
+        return 0
+
+
+@contextmanager
+def _immediate(writer: apsw.Connection) -> Iterator[None]:
+    try:
+        writer.execute("begin immediate")
+        yield
+        writer.execute("commit")
+    except BaseException:
+        _roll_back(writer)
+        raise
+
+
+def _roll_back(writer: apsw.Connection) -> None:
+    if writer.in_transaction:
+        writer.execute("rollback")

@@ -1,0 +1,237 @@
+"""One SQLite file: made whole or not at all, opened only when it is proven ours, errors named at one door.
+
+Nothing but apsw opens the database: a second opening by other means would drop SQLite's own locks.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import random
+import secrets
+import time
+from collections.abc import Callable
+
+import apsw
+
+from holdfast.core.errors import (
+    HoldfastError,
+    NewerSchema,
+    StoreBroken,
+    StoreBusy,
+    StoreForeign,
+    StoreFull,
+    StoreReadOnly,
+    StoreUnreadable,
+)
+from holdfast.stores.sqlfiles import migrations, queries
+
+APPLICATION_ID = 0x486F6C64  # "Hold"
+SCHEMA_VERSION = 1
+SAFE_SQLITE = (3, 51, 3)
+WAL_PAGES = 1000
+WAL_KEEP_BYTES = 64 * 1024 * 1024
+FINGERPRINTS = {1: "152ae4451342696cb0308f2c26a9bb975cfb9af64bc715be7e4fd1312f8499d1"}
+SQL = queries("sqlite")
+
+_WRITE = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_NOFOLLOW
+_CREATE = _WRITE | apsw.SQLITE_OPEN_CREATE
+_READ = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI | apsw.SQLITE_OPEN_NOFOLLOW
+
+
+def prepare_folder(folder: str) -> None:
+    """Make the folder, durable and private. Refuses a link in its place."""
+    if os.path.islink(folder):
+        raise StoreForeign(folder, "the folder is a symbolic link")
+    missing = []
+    while not os.path.isdir(folder):
+        missing.append(folder)
+        folder = os.path.dirname(folder)
+    for path in reversed(missing):
+        try:
+            os.mkdir(path, 0o700)
+        except FileExistsError:
+            continue
+        sync_folder(os.path.dirname(path))
+
+
+def sync_folder(folder: str) -> None:
+    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def create(path: str, store_id: str, created_at: str) -> None:
+    """Build a whole store beside `path` and link it into place; whoever comes second keeps the first one's."""
+    draft = f"{path}.new-{secrets.token_hex(8)}"
+    os.close(os.open(draft, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600))
+    try:
+        _build(draft, store_id, created_at)
+        try:
+            os.link(draft, path)
+        except FileExistsError:
+            return
+        sync_folder(os.path.dirname(path))
+    finally:
+        os.unlink(draft)
+
+
+def _build(draft: str, store_id: str, created_at: str) -> None:
+    connection = apsw.Connection(draft, _CREATE)
+    try:
+        _all(connection, "pragma synchronous = extra")
+        _all(connection, f"pragma application_id = {APPLICATION_ID}")
+        _all(connection, "begin immediate")
+        for version, sql in migrations("sqlite"):
+            _script(connection, sql, version)
+        connection.execute(SQL["new_store"], (store_id, created_at))
+        connection.execute("commit")
+        _all(connection, "pragma journal_mode = wal")
+    finally:
+        connection.close()
+
+
+def _script(connection: apsw.Connection, sql: str, version: int) -> None:
+    _all(connection, sql)
+    _all(connection, f"pragma user_version = {int(version)}")
+
+
+def migrate(connection: apsw.Connection) -> None:
+    """Bring an older store up to date, in one transaction; safe when many processes start at once."""
+    connection.execute("begin immediate")
+    try:
+        found = int(connection.pragma("user_version"))
+        for version, sql in migrations("sqlite"):
+            if version > found:
+                _script(connection, sql, version)
+        connection.execute("commit")
+    except BaseException:
+        connection.execute("rollback")
+        raise
+
+
+def open_for_writing(path: str, patience: float) -> apsw.Connection:
+    connection = _guarded(path, _WRITE, patience)
+    try:
+        _identify(connection, path)
+        connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
+        if connection.pragma("journal_mode") != "wal":
+            raise StoreForeign(path, "the database is not in write-ahead mode")
+        connection.pragma("synchronous", "full")
+        connection.pragma("wal_autocheckpoint", WAL_PAGES)
+        connection.pragma("journal_size_limit", WAL_KEEP_BYTES)
+        if connection.pragma("user_version") < SCHEMA_VERSION:
+            migrate(connection)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def open_for_reading(path: str, patience: float, *, beside_writer: bool = False) -> apsw.Connection:
+    """A connection that cannot write. Without a writer of our own beside it, it touches no byte of any file."""
+    connection = _guarded(_read_uri(path, beside_writer), _READ, patience)
+    try:
+        _identify(connection, path)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _read_uri(path: str, beside_writer: bool) -> str:
+    quoted = path.replace("%", "%25").replace("?", "%3f").replace("#", "%23")
+    if beside_writer:
+        return f"file:{quoted}?mode=ro"
+    return f"file:{quoted}?mode=ro&" + ("readonly_shm=1" if os.path.exists(path + "-shm") else "immutable=1")
+
+
+def needs_copy(path: str) -> bool:
+    """A log with unmerged pages and no index of them can only be read by writing that index: read a copy instead."""
+    if os.path.exists(path + "-shm"):
+        return False
+    try:
+        return os.path.getsize(path + "-wal") > 0
+    except FileNotFoundError:
+        return False
+
+
+def _guarded(name: str, flags: int, patience: float) -> apsw.Connection:
+    connection = apsw.Connection(name, flags)
+    connection.set_busy_handler(_jitter(patience))
+    connection.config(apsw.SQLITE_DBCONFIG_DEFENSIVE, 1)
+    connection.config(apsw.SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0)
+    connection.config(apsw.SQLITE_DBCONFIG_ENABLE_TRIGGER, 0)
+    connection.config(apsw.SQLITE_DBCONFIG_ENABLE_VIEW, 0)
+    return connection
+
+
+def _jitter(patience: float) -> Callable[[int], bool]:
+    """Wait a random, growing while, so that no process always comes second."""
+    began = 0.0
+
+    def wait(tries: int) -> bool:
+        nonlocal began
+        now = time.monotonic()
+        began = now if tries == 0 else began
+        if now - began > patience:
+            return False
+        time.sleep(random.uniform(0.0001, 0.0005 * min(tries + 1, 20)))  # noqa: S311
+        return True
+
+    return wait
+
+
+def _identify(connection: apsw.Connection, path: str) -> None:
+    """Refuse a database that is not a Holdfast store, or whose tables another hand has changed."""
+    if connection.pragma("application_id") != APPLICATION_ID:
+        raise StoreForeign(path, "this is a database, but not a Holdfast store")
+    version = int(connection.pragma("user_version"))
+    if version > SCHEMA_VERSION:
+        raise NewerSchema(path, version, SCHEMA_VERSION)
+    if FINGERPRINTS.get(version) != fingerprint(connection):
+        raise StoreForeign(path, "its tables are not the ones Holdfast made (a trigger, a view or a changed table)")
+
+
+def fingerprint(connection: apsw.Connection) -> str:
+    rows = _all(connection, "select type, name, tbl_name, coalesce(sql, '') from sqlite_schema order by type, name")
+    return hashlib.sha256(repr(rows).encode()).hexdigest()
+
+
+def _all(connection: apsw.Connection, sql: str) -> list[tuple[object, ...]]:
+    return list(connection.execute(sql))
+
+
+_DOORS: tuple[tuple[type[Exception], type[HoldfastError], str], ...] = (
+    (apsw.FullError, StoreFull, "the disk is full"),
+    (apsw.BusyError, StoreBusy, "the store stayed busy"),
+    (apsw.LockedError, StoreBusy, "the store stayed locked"),
+    (apsw.ReadOnlyError, StoreReadOnly, "the store cannot be written"),
+    (apsw.NotADBError, StoreForeign, "this file is not a database"),
+    (apsw.CorruptError, StoreUnreadable, "the database file is damaged"),
+    (apsw.CantOpenError, StoreUnreadable, "the database file cannot be opened"),
+    (apsw.IOError, StoreBroken, "an input or output error"),
+)
+
+
+def translate(error: Exception, path: str) -> HoldfastError:
+    """The Holdfast error for what SQLite or the system said."""
+    for kind, ours, problem in _DOORS:
+        if isinstance(error, kind):
+            return ours(path, f"{problem} ({error})")  # type: ignore[call-arg]
+    if isinstance(error, OSError):
+        return from_os(error, path)
+    return StoreUnreadable(path, f"{type(error).__name__}: {error}")
+
+
+def from_os(error: OSError, path: str) -> HoldfastError:
+    where = str(error.filename or path)
+    if error.errno in (28, 122):
+        return StoreFull(where, "the disk is full")
+    if error.errno in (1, 13, 30):
+        return StoreReadOnly(where, f"the place cannot be written ({error.strerror})")
+    if error.errno == 40:
+        return StoreForeign(where, "the file is a symbolic link")
+    return StoreBroken(where, f"an input or output error ({error.strerror})")
