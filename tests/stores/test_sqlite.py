@@ -1,14 +1,496 @@
-"""The SQLite store: the suite, and what only a file can do wrong."""
+"""The SQLite store: the suite, and what only a file and many processes can do wrong."""
 
+import multiprocessing
+import os
+import shutil
+import signal
+import stat
+import subprocess
+import sys
+import threading
+import time
+
+import apsw
+import pytest
+
+from holdfast.core.errors import (
+    ArtifactDamaged,
+    LeaseHeld,
+    LeaseLost,
+    NewerSchema,
+    NotFound,
+    StoreBusy,
+    StoreClosed,
+    StoreForeign,
+    StoreReadOnly,
+    StoreReplaced,
+    TailLost,
+)
+from holdfast.core.events import NoteRecorded, RunStarted
+from holdfast.engine.log import RunLog, verify_run
+from holdfast.stores import sqlite_file
 from holdfast.stores.sqlite import SqliteStore
-from holdfast.testing.store_suite import StoreSuite
+from holdfast.testing.store_suite import ANOTHER, SOMEBODY, StoreSuite
+from tests.crash.workloads import world
+
+
+def open_at(folder, **options):
+    return SqliteStore(folder / ".holdfast" / "holdfast.db", boot_id="boot-1", **options)
+
+
+@pytest.fixture
+def store(tmp_path):
+    with open_at(tmp_path) as store:
+        yield store
+
+
+def begun(store, run_id="run-1", seed=1, ttl=600.0):
+    log = RunLog(store, run_id, world(seed), ttl=ttl)
+    if log.state.seq == 0:
+        log.record(RunStarted(mission_id="test"))
+    return log
 
 
 class TestSqliteStore(StoreSuite):
     def make_store(self, folder):
-        return SqliteStore(folder / ".holdfast" / "holdfast.db", boot_id="boot-1")
+        return open_at(folder)
 
 
 class TestStrictSqliteStore(StoreSuite):
     def make_store(self, folder):
-        return SqliteStore(folder / ".holdfast" / "holdfast.db", boot_id="boot-1", witness="strict")
+        return open_at(folder, witness="strict")
+
+
+# --- many processes
+
+
+def spawn(target, *arguments):
+    process = multiprocessing.get_context("spawn").Process(target=target, args=arguments)
+    process.start()
+    return process
+
+
+def join(processes):
+    for process in processes:
+        process.join(120)
+        assert process.exitcode == 0
+
+
+def append_many(folder, run_ids, count, seed):
+    """Append to each run in turn; where a run is shared, its lease is taken and given back for every few events."""
+    done = 0
+    with open_at(folder) as store:
+        while done < count:
+            for run_id in run_ids:
+                try:
+                    log = RunLog(store, run_id, world(seed * 1_000_000 + done), ttl=600.0)
+                except LeaseHeld:
+                    time.sleep(0.0005)
+                    continue
+                if log.state.seq == 0:
+                    log.record(RunStarted(mission_id="many"))
+                for _ in range(min(250, count - done)):
+                    log.record(NoteRecorded(text=f"{seed}:{done}"))
+                    done += 1
+                log.close()
+
+
+def texts(store, run_id):
+    return [record.body.decode() for record in store.read(run_id, after=1)]
+
+
+def test_two_processes_that_share_one_run_lose_and_repeat_nothing(tmp_path):
+    open_at(tmp_path).close()
+    join([spawn(append_many, tmp_path, ["run-1"], 5000, seed) for seed in (1, 2)])
+    with open_at(tmp_path) as store:
+        written = texts(store, "run-1")
+        assert len(written) == len(set(written)) == 10_000
+        assert verify_run(store, "run-1").findings == ()
+
+
+def test_two_processes_that_write_many_runs_lose_and_repeat_nothing(tmp_path):
+    mine = [[f"run-{seed}-{number}" for number in range(10)] for seed in (1, 2)]
+    join([spawn(append_many, tmp_path, mine[seed - 1], 5000, seed) for seed in (1, 2)])
+    with open_at(tmp_path) as store:
+        written = [text for head in store.heads() for text in texts(store, head.run_id)]
+        assert len(written) == len(set(written)) == 10_000
+        assert all(verify_run(store, head.run_id).findings == () for head in store.heads())
+
+
+def append_for_a_while(folder, seed, seconds, report):
+    with open_at(folder) as store:
+        log = begun(store, f"run-{seed}", seed)
+        end, count = time.monotonic() + seconds, 0
+        while time.monotonic() < end:
+            log.record(NoteRecorded(text="fair"))
+            count += 1
+    report.put(count)
+
+
+def test_no_process_starves_on_a_busy_file(tmp_path):
+    report = multiprocessing.get_context("spawn").Queue()
+    open_at(tmp_path).close()
+    join([spawn(append_for_a_while, tmp_path, seed, 2.0, report) for seed in range(4)])
+    counts = sorted(report.get(timeout=5) for _ in range(4))
+    assert counts[0] * 8 >= counts[-1], counts
+
+
+def open_and_begin(folder, seed):
+    with open_at(folder) as store:
+        begun(store, f"run-{seed}", seed).close()
+
+
+def test_many_processes_may_start_at_once_on_an_empty_folder(tmp_path):
+    join([spawn(open_and_begin, tmp_path, seed) for seed in range(6)])
+    with open_at(tmp_path) as store:
+        assert len(list(store.heads())) == 6
+    assert not list((tmp_path / ".holdfast").glob("*.new-*"))
+
+
+def hold_until_killed(folder, ttl, ready):
+    store = open_at(folder)
+    log = begun(store, ttl=ttl)
+    ready.put(log.lease.epoch)
+    while True:
+        time.sleep(0.05)
+        try:
+            log.record(NoteRecorded(text="from the holder"))
+        except LeaseLost:
+            ready.put("lost")
+            return
+
+
+def test_a_killed_holder_can_be_followed_at_once(tmp_path):
+    ready = multiprocessing.get_context("spawn").Queue()
+    holder = spawn(hold_until_killed, tmp_path, 3600.0, ready)
+    ready.get(timeout=30)
+    with open_at(tmp_path) as store:
+        with pytest.raises(LeaseHeld):
+            store.take("run-1", ANOTHER, 60.0)
+        os.kill(holder.pid, signal.SIGKILL)
+        holder.join(30)
+        assert not store.head("run-1").held
+        begun(store, seed=2).record(NoteRecorded(text="the next one"))
+        assert verify_run(store, "run-1").findings == ()
+
+
+def test_a_stopped_holder_that_wakes_after_its_lease_cannot_append(tmp_path):
+    ready = multiprocessing.get_context("spawn").Queue()
+    holder = spawn(hold_until_killed, tmp_path, 0.5, ready)
+    ready.get(timeout=30)
+    os.kill(holder.pid, signal.SIGSTOP)
+    try:
+        with open_at(tmp_path) as store:
+            with pytest.raises(LeaseHeld):
+                store.take("run-1", ANOTHER, 60.0)
+            time.sleep(0.8)
+            log = begun(store, seed=2)
+            os.kill(holder.pid, signal.SIGCONT)
+            assert ready.get(timeout=30) == "lost"
+            before = log.state.seq
+            log.record(NoteRecorded(text="still mine"))
+            assert store.head("run-1").seq == before + 1
+            assert verify_run(store, "run-1").findings == ()
+    finally:
+        holder.kill()
+        holder.join(30)
+
+
+def test_a_lease_does_not_outlive_a_reboot(tmp_path):
+    path = tmp_path / ".holdfast" / "holdfast.db"
+    with SqliteStore(path, boot_id="before the reboot") as old:
+        begun(old, ttl=3600.0)
+        with SqliteStore(path, boot_id="after the reboot") as new:
+            assert not new.head("run-1").held
+            assert new.take("run-1", ANOTHER, 60.0).epoch == 2
+
+
+def test_a_store_is_not_for_forked_children(store):
+    log = begun(store)
+    child = os.fork()
+    if child == 0:
+        try:
+            log.record(NoteRecorded(text="from a child"))
+        except StoreClosed:
+            os._exit(7)
+        os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+    log.record(NoteRecorded(text="the parent goes on"))
+    assert store.head("run-1").held
+
+
+# --- threads share commits
+
+
+def test_writers_in_one_process_share_commits(store):
+    logs = [begun(store, f"run-{number}", number) for number in range(8)]
+    groups = []
+    commit = store._commit
+    store._commit = lambda group: (groups.append(len(group)), commit(group))
+    threads = [
+        threading.Thread(target=lambda log=log: [log.record(NoteRecorded(text="x")) for _ in range(60)]) for log in logs
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sum(groups) == 8 * 60
+    assert len(groups) < 8 * 60 / 2
+
+
+def test_a_refused_request_does_not_spoil_its_group(store):
+    good, bad = begun(store, "run-1", 1), begun(store, "run-2", 2)
+    store.release(bad.lease)
+    outcomes = []
+    store._turn.acquire()
+
+    def write(log):
+        try:
+            log.record(NoteRecorded(text="x"))
+            outcomes.append("written")
+        except LeaseLost:
+            outcomes.append("refused")
+
+    threads = [threading.Thread(target=write, args=(log,)) for log in (bad, good)]
+    for thread in threads:
+        thread.start()
+    while len(store._queue) < 2:
+        time.sleep(0.001)
+    store._turn.release()
+    for thread in threads:
+        thread.join()
+    assert sorted(outcomes) == ["refused", "written"]
+    assert store.head("run-1").seq == 2
+
+
+# --- the file
+
+
+def test_files_are_private(store, tmp_path):
+    begun(store)
+    folder = tmp_path / ".holdfast"
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    assert {stat.S_IMODE(file.stat().st_mode) for file in folder.iterdir()} == {0o600}
+
+
+def test_a_deleted_store_is_noticed(store, tmp_path):
+    log = begun(store)
+    os.unlink(tmp_path / ".holdfast" / "holdfast.db")
+    store._looked = 0
+    with pytest.raises(StoreReplaced):
+        log.record(NoteRecorded(text="into the void"))
+
+
+def test_a_replaced_store_is_noticed(store, tmp_path):
+    log = begun(store)
+    path = tmp_path / ".holdfast" / "holdfast.db"
+    shutil.copyfile(path, tmp_path / "copy.db")
+    os.replace(tmp_path / "copy.db", path)
+    store._looked = 0
+    with pytest.raises(StoreReplaced):
+        log.record(NoteRecorded(text="into the void"))
+
+
+def test_a_closed_store_refuses(tmp_path):
+    store = open_at(tmp_path)
+    log = begun(store)
+    store.close()
+    store.close()
+    with pytest.raises(StoreClosed):
+        log.record(NoteRecorded(text="too late"))
+    with pytest.raises(StoreClosed):
+        store.head("run-1")
+
+
+def test_closing_gives_the_leases_back(tmp_path):
+    with open_at(tmp_path) as store:
+        begun(store)
+    with open_at(tmp_path) as store:
+        assert not store.head("run-1").held
+
+
+def test_a_store_that_stays_busy_says_so(tmp_path):
+    with open_at(tmp_path) as other, open_at(tmp_path, patience=0.2) as store:
+        log = begun(store)
+        other._writing().execute("begin immediate")
+        with pytest.raises(StoreBusy):
+            log.record(NoteRecorded(text="no turn"))
+        other._writing().execute("select 1")
+        log.record(NoteRecorded(text="my turn"))
+        assert [event for event in texts(store, "run-1")] == ['{"text":"my turn"}']
+
+
+def test_damaged_artifacts_are_never_handed_out(store):
+    for data in (b"small", b"large and dull " * 1000):
+        digest = store.put_artifact(data)
+        writer = store._writing()
+        (stored,) = writer.execute("select data from artifacts where digest = ?", (bytes.fromhex(digest),)).fetchone()
+        changed = bytes([stored[0] ^ 1]) + stored[1:]
+        writer.execute("update artifacts set data = ? where digest = ?", (changed, bytes.fromhex(digest)))
+        with pytest.raises(ArtifactDamaged):
+            store.get_artifact(digest)
+
+
+def test_a_decompression_bomb_is_not_inflated(store):
+    digest = store.put_artifact(b"x" * 10_000)
+    store._writing().execute("update artifacts set size = 10")
+    with pytest.raises(ArtifactDamaged):
+        store.get_artifact(digest)
+
+
+def test_the_schema_fingerprint_is_that_of_the_migrations(tmp_path):
+    path = str(tmp_path / "new.db")
+    sqlite_file.create(path, "0" * 32, "now")
+    connection = apsw.Connection(path)
+    assert sqlite_file.fingerprint(connection) == sqlite_file.FINGERPRINTS[sqlite_file.SCHEMA_VERSION]
+    connection.close()
+
+
+def test_a_newer_store_is_refused_and_untouched(tmp_path):
+    open_at(tmp_path).close()
+    path = tmp_path / ".holdfast" / "holdfast.db"
+    connection = apsw.Connection(str(path))
+    connection.pragma("user_version", 99)
+    connection.close()
+    before = {file.name: file.read_bytes() for file in path.parent.iterdir()}
+    for read_only in (False, True):
+        with pytest.raises(NewerSchema):
+            open_at(tmp_path, read_only=read_only)
+    assert {file.name: file.read_bytes() for file in path.parent.iterdir()} == before
+
+
+def test_the_sqlite_in_use_is_a_safe_one():
+    assert tuple(int(part) for part in apsw.sqlite_lib_version().split(".")) >= sqlite_file.SAFE_SQLITE
+
+
+def test_every_commit_waits_for_the_disk(store):
+    writer = store._writing()
+    assert (writer.pragma("journal_mode"), writer.pragma("synchronous")) == ("wal", 2)
+
+
+# --- the witness
+
+
+def test_a_rolled_back_store_is_refused(tmp_path):
+    with open_at(tmp_path) as store:
+        begun(store)
+    folder = tmp_path / ".holdfast"
+    shutil.copytree(folder, tmp_path / "older")
+    with open_at(tmp_path) as store:
+        begun(store, seed=2).record(NoteRecorded(text="newer"))
+    for name in ("holdfast.db", "holdfast.db-wal", "holdfast.db-shm"):
+        shutil.copyfile(tmp_path / "older" / name, folder / name)
+    for read_only in (False, True):
+        with pytest.raises(TailLost):
+            open_at(tmp_path, read_only=read_only)
+
+
+def test_a_missing_witness_is_made_again_and_said(tmp_path):
+    with open_at(tmp_path) as store:
+        begun(store)
+    (tmp_path / ".holdfast" / "holdfast.db-witness").unlink()
+    with open_at(tmp_path) as store:
+        assert store.facts()["witness"] == "made again"
+    with open_at(tmp_path) as store:
+        assert store.facts()["witness"] == "lagging"
+
+
+def test_a_witness_of_another_store_is_refused(tmp_path):
+    for name in ("one", "two"):
+        with open_at(tmp_path / name) as store:
+            begun(store)
+    shutil.copyfile(
+        tmp_path / "one" / ".holdfast" / "holdfast.db-witness", tmp_path / "two" / ".holdfast" / "holdfast.db-witness"
+    )
+    with pytest.raises(TailLost):
+        open_at(tmp_path / "two")
+
+
+# --- reading
+
+
+def everything(folder):
+    return {
+        str(file.relative_to(folder)): (file.read_bytes(), file.stat().st_mtime_ns)
+        for file in sorted(folder.rglob("*"))
+        if file.is_file()
+    }
+
+
+def read_all(store):
+    heads = list(store.heads())
+    for head in heads:
+        list(store.read(head.run_id))
+        store.load_snapshot(head.run_id)
+        verify_run(store, head.run_id)
+    store.facts()
+    return heads
+
+
+READ_IT = """
+import sys
+from holdfast.stores.sqlite import SqliteStore
+with SqliteStore(sys.argv[1], boot_id="boot-1", read_only=True) as store:
+    print(sum(1 for head in store.heads() for record in store.read(head.run_id)))
+"""
+
+
+def read_in_another_process(path):
+    done = subprocess.run([sys.executable, "-c", READ_IT, path], capture_output=True, text=True, check=True)
+    return int(done.stdout)
+
+
+@pytest.mark.parametrize("left", ["closed", "killed", "no index", "merged", "live writer"])
+def test_reading_changes_no_byte_of_any_file(tmp_path, left):
+    path = tmp_path / ".holdfast" / "holdfast.db"
+    store = open_at(tmp_path)
+    log = begun(store)
+    for number in range(50):
+        log.record(NoteRecorded(text=str(number)))
+    if left != "live writer":
+        store.close()
+    if left == "no index":
+        os.unlink(f"{path}-shm")
+    if left == "merged":
+        connection = apsw.Connection(str(path))
+        connection.execute("pragma wal_checkpoint(truncate)").fetchall()
+        connection.close()
+        assert not os.path.exists(f"{path}-wal")
+    before = everything(tmp_path)
+    assert read_in_another_process(str(path)) == 51
+    if left != "live writer":
+        with open_at(tmp_path, read_only=True) as reader:
+            assert len(read_all(reader)) == 1
+            with pytest.raises(StoreReadOnly):
+                reader.take("run-1", SOMEBODY, 1.0)
+            with pytest.raises(StoreReadOnly):
+                reader.put_artifact(b"x")
+    assert everything(tmp_path) == before
+    store.close()
+
+
+def test_a_reader_sees_what_a_live_writer_adds(tmp_path):
+    with open_at(tmp_path) as store:
+        log = begun(store)
+        with open_at(tmp_path, read_only=True) as reader:
+            for number in range(3000):
+                log.record(NoteRecorded(text=str(number)))
+                if number % 500 == 0:
+                    assert reader.head("run-1").seq == number + 2
+            assert sum(1 for _ in reader.read("run-1")) == 3001
+
+
+def test_reading_where_there_is_no_store_makes_none(tmp_path):
+    with pytest.raises(NotFound):
+        open_at(tmp_path, read_only=True)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_text_file_is_not_a_store(tmp_path):
+    path = tmp_path / ".holdfast" / "holdfast.db"
+    path.parent.mkdir()
+    path.write_text("this is not a database, it is a sentence that goes on for a while " * 20)
+    for read_only in (False, True):
+        with pytest.raises(StoreForeign):
+            open_at(tmp_path, read_only=read_only)
+    assert path.read_text().startswith("this is not")

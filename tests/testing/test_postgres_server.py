@@ -26,7 +26,7 @@ ORPHAN = """
 import sys, time
 from holdfast.testing.postgres import PostgresServer
 server = PostgresServer().start()
-print(server.process.pid, server.folder, flush=True)
+print(server.pid, server.folder, flush=True)
 time.sleep(600)
 """
 
@@ -50,7 +50,7 @@ def wait_until(ready, seconds=20.0) -> bool:
 @pytest.mark.parametrize("binaries", find_binaries(), ids=lambda folder: str(folder).strip("/").replace("/", "-")[-40:])
 def test_every_server_here_starts_keeps_commits_over_kill_9_and_leaves_nothing_behind(binaries):
     with PostgresServer(binaries) as server:
-        folder, pid = server.folder, server.process.pid
+        folder, pid = server.folder, server.pid
         assert server.execute("show fsync") == [("on",)]
         assert server.execute("show synchronous_commit") == [("on",)]
         server.execute("create table kept (n integer)")
@@ -76,7 +76,7 @@ def test_the_bundled_server_is_found_without_importing_its_package():
 @needs_server
 @pytest.mark.skipif(not Path("/proc").exists(), reason="looks at /proc")
 def test_the_postmaster_is_a_direct_child_and_never_root():
-    parent, user = parent_and_user(shared_server().process.pid)
+    parent, user = parent_and_user(shared_server().pid)
     assert parent == os.getpid()
     assert user != 0
 
@@ -121,6 +121,7 @@ def test_the_port_asks_for_a_password():
 def test_a_killed_test_process_takes_its_server_along():
     env = {**os.environ, "PYTHONPATH": SOURCE}
     with subprocess.Popen([sys.executable, "-c", ORPHAN], env=env, stdout=subprocess.PIPE, text=True) as child:
+        assert child.stdout
         pid, folder = child.stdout.readline().split()
         child.send_signal(signal.SIGKILL)
     assert wait_until(lambda: not Path(folder).exists())

@@ -6,103 +6,321 @@ touches keys, numbers, hashes or ids, and it finds no secret whose shape, name o
 
 from __future__ import annotations
 
-import json
-import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from functools import cache
-from typing import Any, NamedTuple, Protocol, TypeAlias, cast
+from collections.abc import Iterable, Iterator
+from typing import Any, TypeAlias
 
-import re2
-
-from holdfast.core import secret_names, secret_rules
-from holdfast.core.secret_forms import BASE64_RUN, RUN, HeadsInBase64, base64_forms, flexible, pieces, raw
-from holdfast.core.secret_names import is_flag, kind_of_field, looks_random, secret_values
+from holdfast.core.secret_forms import bytes_pattern, raw, text_pattern
+from holdfast.core.secret_names import is_flag, kind_of_field, secret_values
+from holdfast.core.secret_search import KINDS, SecretSearch, Span
 
 __all__ = ["JSON", "KINDS", "Redactor", "StreamRedactor", "secret_values"]
 
 JSON: TypeAlias = Any
-KINDS = frozenset(
-    [rule.kind for rule in (*secret_rules.TOKENS, *secret_rules.PHRASES)] + [*secret_names.KINDS, "env", "tangled"]
-)
 SHORTEST_VALUE = 4
 PASSES = 8
 WINDOW = 8192
 HOLD = 4096
 
 
-class Span(NamedTuple):
-    """Bytes `start` to `end` are secret; `reach` is where the words that prove it begin; a lower rank names the kind."""
-
-    start: int
-    end: int
-    kind: str
-    rank: int
-    reach: int
-
-
-class Match(Protocol):
-    def span(self, group: int = 0) -> tuple[int, int]: ...
-
-
-class Pattern(Protocol):
-    @property
-    def groups(self) -> int: ...
-    def finditer(self, text: bytes) -> Iterator[Match]: ...
-
-
-class PatternSet(Protocol):
-    def Add(self, pattern: bytes) -> int: ...  # noqa: N802
-    def Compile(self) -> None: ...  # noqa: N802
-    def Match(self, text: bytes) -> list[int] | None: ...  # noqa: N802
-
-
-Find: TypeAlias = Callable[[bytes], Iterable[Span]]
-
-
-def _options(capture: bool = True) -> Any:
-    options = re2.Options()
-    options.encoding = re2.Options.Encoding.LATIN1  # bytes are bytes: broken UTF-8 cannot hide anything
-    options.log_errors = False
-    options.max_mem = 64 << 20
-    options.never_capture = not capture
-    return options
-
-
-@cache
-def _compiled(pattern: str) -> Pattern:
-    return cast(Pattern, re2.compile(pattern.encode("ascii"), _options()))
-
-
 def placeholder(kind: str) -> bytes:
     return b"[redacted:%b]" % kind.encode("ascii")
 
 
-_PLACEHOLDERS = re.compile(rb"(?:\[redacted:(?:" + "|".join(sorted(KINDS)).encode("ascii") + rb")\])+")
+_ALL_PLACEHOLDERS = b"".join(map(placeholder, sorted(KINDS)))
+_PLACEHOLDERS = rb"(?:\[redacted:(?:" + "|".join(sorted(KINDS)).encode("ascii") + rb")\])+"
 
 
-def is_placeholder(data: bytes) -> bool:
-    return _PLACEHOLDERS.fullmatch(data) is not None
+def _is_placeholder(data: bytes) -> bool:
+    return data.startswith(b"[redacted:") and bytes_pattern(_PLACEHOLDERS).fullmatch(data) is not None
 
 
-# --- what each trigger of the set leads to ---
+class Redactor:
+    """Redacts what the rules know, and the exact values it is given."""
+
+    def __init__(self, values: Iterable[str] = ()) -> None:
+        self._search = SecretSearch(sorted({value for value in values if _usable(value)}))
+        self._look = self._search.look
+
+    def text(self, text: str) -> str:
+        data = raw(text)
+        clean = self.data(data)
+        return text if clean is data else clean.decode("utf-8", "surrogatepass")
+
+    def body(self, body: bytes) -> bytes:
+        """JSON bytes with the same keys, structure and numbers; only string values change."""
+        return _Body(self, body).redacted() if self._look(body) else body
+
+    def value(self, value: JSON) -> JSON:
+        return self._value(value, None)
+
+    def stream(self) -> StreamRedactor:
+        return StreamRedactor(self)
+
+    def data(self, data: bytes) -> bytes:
+        """One text as bytes, redacted until nothing more is found. The same object when nothing is."""
+        for _ in range(PASSES):
+            spans = self.spans(data)
+            if not spans:
+                return data
+            data = _replaced(data, spans)
+        return placeholder("tangled")
+
+    def spans(self, data: bytes) -> list[Span]:
+        hits = self._look(data)
+        if not hits:
+            return []
+        return [span for span in self._search.spans(data, hits) if not _is_placeholder(data[span.start : span.end])]
+
+    def field(self, name: str | None, data: bytes) -> bytes:
+        """A string that stands under a name: as text, and whole when the name is that of a secret."""
+        clean = self.data(data)
+        kind = kind_of_field(name, data.decode("utf-8", "replace")) if name else None
+        return clean if kind is None or _is_placeholder(clean) else placeholder(kind)
+
+    def _value(self, value: JSON, name: str | None) -> JSON:
+        if isinstance(value, str):
+            data = raw(value)
+            clean = self.field(name, data)
+            return value if clean is data else clean.decode("utf-8", "surrogatepass")
+        if isinstance(value, dict):
+            return self._object(value)
+        if isinstance(value, list):
+            return list(self._items(value, name))
+        return tuple(self._items(value, name)) if isinstance(value, tuple) else value
+
+    def _object(self, value: dict[Any, JSON]) -> dict[Any, JSON]:
+        pair = _pair_name(value)
+        return {key: self._member(key, item, pair) for key, item in value.items()}
+
+    def _member(self, key: object, item: JSON, pair: str | None) -> JSON:
+        clean = self._value(item, key if isinstance(key, str) else None)
+        return self._value(clean, pair) if pair and key in _PAIR_VALUES and isinstance(item, str) else clean
+
+    def _items(self, items: Iterable[JSON], name: str | None) -> Iterator[JSON]:
+        flag: str | None = None
+        for item in items:
+            yield self._value(item, flag if flag and isinstance(item, str) else name)
+            flag = item if isinstance(item, str) and is_flag(item) else None
 
 
-class Lead(NamedTuple):
-    """A trigger that is cheap to look for in any bytes, and the search that follows when it is seen."""
-
-    trigger: str
-    find: Find
+def _usable(value: str) -> bool:
+    """A value that the placeholders themselves hold would be replaced for ever."""
+    return len(value) >= SHORTEST_VALUE and raw(value) not in _ALL_PLACEHOLDERS
 
 
-def _after_curl(data: bytes, start: int, end: int) -> bool:
-    return b"curl" in data[max(0, start - 400) : start]
+_PAIR_NAMES = ("name", "key", "header")
+_PAIR_VALUES = ("value",)
 
 
-def _user_and_password(data: bytes, start: int, end: int) -> bool:
-    return any(b":" in text for text in _plain_base64(data[start:end]))
+def _pair_name(value: dict[Any, JSON]) -> str | None:
+    """`{"name": "DB_PASSWORD", "value": ...}`: the name of the value."""
+    return next((name for key in _PAIR_NAMES if isinstance(name := value.get(key), str)), None)
 
 
-def _plain_base64(token: bytes) -> Iterator[bytes]:
-    whole = token.rstrip(b"=")
-    if len(whole) % 4 != 1:
-        yield json_free_decode(whole + b"=" * (-len(whole) % 4))
+def _replaced(data: bytes, spans: list[Span]) -> bytes:
+    """Overlapping spans become one; the lowest rank names it. Parts of one value that touch become one too."""
+    parts: list[bytes] = []
+    last = 0
+    for start, end, kind in _merged(spans):
+        parts += (data[last:start], placeholder(kind))
+        last = end
+    return b"".join([*parts, data[last:]])
+
+
+def _merged(spans: list[Span]) -> Iterator[tuple[int, int, str]]:
+    start, end, kind, rank, _ = spans[0]
+    for span in spans[1:]:
+        if span.start < end or (span.start == end and span.kind == kind == "env"):
+            end = max(end, span.end)
+            rank, kind = min((rank, kind), (span.rank, span.kind))
+        else:
+            yield start, end, kind
+            start, end, kind, rank, _ = span
+    yield start, end, kind
+
+
+# --- JSON bytes ---
+
+_JSON_TOKEN = rb'"(?:[^"\\]++|\\.)*+"|[{}\[\],:]'
+
+
+class _Frame:
+    """An open object or array: the name its strings stand under, and a name/value pair that is being collected."""
+
+    __slots__ = ("flag", "is_object", "key", "name", "pair_name", "pair_value")
+
+    def __init__(self, is_object: bool, name: str | None) -> None:
+        self.is_object = is_object
+        self.name = name
+        self.key: str | None = None
+        self.flag: str | None = None
+        self.pair_name: tuple[int, str] | None = None
+        self.pair_value: tuple[int, int] | None = None
+
+
+class _Body:
+    """One walk over the tokens of a JSON document. Strings are replaced where they stand; nothing else is rewritten."""
+
+    def __init__(self, redactor: Redactor, body: bytes) -> None:
+        self.redactor = redactor
+        self.body = body
+        self.frames = [_Frame(False, None)]
+        self.edits: dict[tuple[int, int], bytes] = {}
+
+    def redacted(self) -> bytes:
+        for found in bytes_pattern(_JSON_TOKEN).finditer(self.body):
+            mark = found.group()
+            if mark[:1] == b'"':
+                self._string(found.start(), found.end())
+            else:
+                self._mark(mark)
+        return self._edited() if self.edits else self.body
+
+    def _mark(self, mark: bytes) -> None:
+        frame = self.frames[-1]
+        if mark in b"{[":
+            self.frames.append(_Frame(mark == b"{", frame.key if frame.is_object else frame.name))
+        elif mark in b"}]":
+            self._close()
+        elif mark == b",":
+            frame.key = None
+
+    def _close(self) -> None:
+        frame = self.frames.pop() if len(self.frames) > 1 else self.frames[0]
+        if frame.pair_name and frame.pair_value:
+            self._replace(frame.pair_value, frame.pair_name[1])
+        self.frames[-1].flag = None
+
+    def _string(self, start: int, end: int) -> None:
+        frame = self.frames[-1]
+        if frame.is_object and frame.key is None:
+            frame.key = _text(self.body[start:end])
+        elif frame.is_object:
+            self._member(frame, frame.key or "", start, end)
+        else:
+            self._replace((start, end), frame.flag or frame.name)
+            item = _text(self.body[start:end]) if end - start < 82 else ""
+            frame.flag = item if is_flag(item) else None
+
+    def _member(self, frame: _Frame, key: str, start: int, end: int) -> None:
+        if key in _PAIR_NAMES:
+            chosen = (_PAIR_NAMES.index(key), _text(self.body[start:end]))
+            frame.pair_name = min(frame.pair_name or chosen, chosen)
+        if key in _PAIR_VALUES:
+            frame.pair_value = (start, end)
+        self._replace((start, end), key)
+
+    def _replace(self, place: tuple[int, int], name: str | None) -> None:
+        token = self.body[place[0] : place[1]]
+        data = raw(_text(token)) if b"\\" in token else token[1:-1]
+        clean = self.redactor.field(name, data)
+        if clean is not data:
+            self.edits[place] = _quoted(clean)
+
+    def _edited(self) -> bytes:
+        parts: list[bytes] = []
+        last = 0
+        for (start, end), text in sorted(self.edits.items()):
+            parts += (self.body[last:start], text)
+            last = end
+        return b"".join([*parts, self.body[last:]])
+
+
+def _text(token: bytes) -> str:
+    if b"\\" not in token:
+        return token[1:-1].decode("utf-8", "replace")
+    import json
+
+    try:
+        return str(json.loads(token, strict=False))
+    except ValueError:
+        return token[1:-1].decode("utf-8", "replace")
+
+
+def _quoted(data: bytes) -> bytes:
+    import json
+
+    text = data.decode("utf-8", "surrogatepass")
+    try:
+        return json.dumps(text, ensure_ascii=False).encode("utf-8")
+    except UnicodeEncodeError:
+        return json.dumps(text).encode("ascii")
+
+
+# --- streams ---
+
+_AFTER = {"private_key": r"[A-Za-z0-9+/=\s\\-]*"}
+_AFTER_QUOTE = r"[^\"'`\n]*"
+_AFTER_WORD = r"[^\s\"'`,;&|<>(){}\[\]]*"
+
+
+class StreamRedactor:
+    """Redacts text that arrives in chunks. What it gives back depends on the text alone, never on where it was cut.
+
+    It works whenever exactly WINDOW characters are waiting, and keeps the last HOLD of them until more is known.
+    """
+
+    def __init__(self, redactor: Redactor) -> None:
+        self._redactor = redactor
+        self._waiting = ""
+        self._dropping: str | None = None
+
+    def feed(self, chunk: str) -> str:
+        out: list[str] = []
+        while chunk:
+            chunk = self._drop(chunk)
+            room = WINDOW - len(self._waiting)
+            self._waiting, chunk = self._waiting + chunk[:room], chunk[room:]
+            if len(self._waiting) == WINDOW:
+                out.append(self._release())
+        return "".join(out)
+
+    def flush(self) -> str:
+        rest, self._waiting, self._dropping = self._waiting, "", None
+        return self._redactor.text(rest)
+
+    def _drop(self, chunk: str) -> str:
+        """The rest of a secret that is longer than the window."""
+        if self._dropping is None:
+            return chunk
+        found = text_pattern(self._dropping).match(chunk)
+        rest = chunk[found.end() :] if found else chunk
+        if rest:
+            self._dropping = None
+        return rest
+
+    def _release(self) -> str:
+        data = raw(self._waiting)
+        spans = self._redactor.spans(data)
+        cut = _cut(data, _even_cut(self._waiting), spans)
+        if cut == 0:
+            return self._drop_from(data, spans)
+        head, self._waiting = _split(data, cut)
+        return self._redactor.text(head)
+
+    def _drop_from(self, data: bytes, spans: list[Span]) -> str:
+        span = next(span for span in spans if span.reach == 0 and span.end == len(data))
+        quoted = data[span.start - 1 : span.start] in (b'"', b"'", b"`") if span.start else False
+        self._dropping = _AFTER.get(span.kind, _AFTER_QUOTE if quoted else _AFTER_WORD)
+        self._waiting = ""
+        head, _ = _split(data, span.start)
+        return self._redactor.text(head) + placeholder(span.kind).decode("ascii")
+
+
+def _split(data: bytes, cut: int) -> tuple[str, str]:
+    return data[:cut].decode("utf-8", "surrogatepass"), data[cut:].decode("utf-8", "surrogatepass")
+
+
+def _even_cut(waiting: str) -> int:
+    """Where to cut, in bytes: after the last line end or blank before the part that is held back, else just before it."""
+    free = waiting[: WINDOW - HOLD]
+    place = max(free.rfind("\n") + 1, 0) or max(free.rfind(" ") + 1, 0) or len(free)
+    return len(raw(free[:place]))
+
+
+def _cut(data: bytes, cut: int, spans: list[Span]) -> int:
+    """Move the cut out of every span: to its end, or to the beginning of its proof when it may go on after the window."""
+    for span in sorted(spans, key=lambda span: span.reach, reverse=True):
+        if span.reach < cut < span.end:
+            cut = span.reach if span.end == len(data) else span.end
+    return cut

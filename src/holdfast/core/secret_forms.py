@@ -8,17 +8,33 @@ from __future__ import annotations
 import binascii
 import re
 from collections.abc import Iterator
+from functools import cache
 
 PIECE = 64
 RUN = "A-Za-z0-9+/_-"
 _WRAP = r"(?:\r?\n|\\+[rn])*"
-_PLAIN = re.compile(r"[A-Za-z0-9_]")
 _SHORT = {"\n": "n", "\r": "r", "\t": "t", "\b": "b", "\f": "f"}
 _ENTITY = {"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;"}
-_EITHER = {"+": r"(?:[+-]|(?i:%2b))", "-": r"(?:[+-]|(?i:%2b))", "/": r"(?:\\*/|_|(?i:%2f))", "_": r"(?:\\*/|_|(?i:%2f))"}
+_EITHER = {
+    "+": r"(?:[+-]|(?i:%2b))",
+    "-": r"(?:[+-]|(?i:%2b))",
+    "/": r"(?:\\*/|_|(?i:%2f))",
+    "_": r"(?:\\*/|_|(?i:%2f))",
+}
 
 # base64 puts 3 bytes in 4 characters; a text that begins at byte 0, 1 or 2 of a group is certain from character 0, 2 or 3.
 _CERTAIN_FROM = (0, 2, 3)
+
+
+@cache
+def text_pattern(pattern: str) -> re.Pattern[str]:
+    """Compiled at first use: a process that records one clean event pays for none of them."""
+    return re.compile(pattern)
+
+
+@cache
+def bytes_pattern(pattern: bytes) -> re.Pattern[bytes]:
+    return re.compile(pattern, re.S)
 
 
 def pieces(value: str) -> list[str]:
@@ -37,7 +53,7 @@ def flexible(text: str) -> str:
 
 
 def _flexible_char(char: str) -> str:
-    if _PLAIN.fullmatch(char):
+    if char == "_" or (char.isascii() and char.isalnum()):
         return char
     forms = [_hex(raw(char)), "(?i:" + "".join(f"%{byte:02x}" for byte in raw(char)) + ")", *_escapes(char)]
     return "(?:" + "|".join(forms) + ")"
@@ -77,8 +93,15 @@ def _base64_form(characters: str) -> str:
 
 _LINE_BREAK = r"(?:\r?\n|(?:\\+r)?\\+n)[ \t]*"
 BASE64_RUN = rf"(?:[{RUN}]{{60,}}{_LINE_BREAK})+[{RUN}]+={{0,2}}|[{RUN}]{{12,}}={{0,2}}"
-_BREAKS = re.compile(rb"\\+[rn]|\s+")
+_BREAKS = rb"\\+[rn]|\s+"
 _STANDARD = bytes.maketrans(b"-_", b"+/")
+
+
+def decode(characters: bytes) -> bytes:
+    """Base64 without padding, either alphabet; a last character that holds no whole byte is dropped."""
+    standard = characters.translate(_STANDARD)
+    whole = standard[:-1] if len(standard) % 4 == 1 else standard
+    return binascii.a2b_base64(whole + b"=" * (-len(whole) % 4))
 
 
 class HeadsInBase64:
@@ -86,7 +109,6 @@ class HeadsInBase64:
 
     def __init__(self, heads: tuple[str, ...]) -> None:
         self._parts = [sorted({certain(raw(head), shift) for head in heads}) for shift in range(3)]
-        self._patterns: list[re.Pattern[bytes]] = []
 
     def trigger(self) -> str:
         choices = "|".join(self._choice(part) for part in self._parts)
@@ -98,18 +120,13 @@ class HeadsInBase64:
 
     def decoded(self, run: bytes) -> Iterator[bytes]:
         """The run decoded once for every alignment at which a head was seen."""
-        clean = _BREAKS.sub(b"", run).rstrip(b"=").translate(_STANDARD)
+        clean = bytes_pattern(_BREAKS).sub(b"", run).rstrip(b"=").translate(_STANDARD)
         for offset in sorted(self._offsets(clean)):
-            whole = clean[offset:]
-            spare = len(whole) % 4
-            padded = whole[: len(whole) - 1] if spare == 1 else whole + b"=" * (-len(whole) % 4)
-            yield binascii.a2b_base64(padded)
+            yield decode(clean[offset:])
 
     def _offsets(self, clean: bytes) -> set[int]:
-        if not self._patterns:
-            self._patterns = [re.compile("|".join(map(re.escape, part)).encode()) for part in self._parts]
         return {
             (found.start() - _CERTAIN_FROM[shift]) % 4
-            for shift, pattern in enumerate(self._patterns)
-            for found in pattern.finditer(clean)
+            for shift, part in enumerate(self._parts)
+            for found in bytes_pattern("|".join(map(re.escape, part)).encode("ascii")).finditer(clean)
         }

@@ -5,17 +5,21 @@ It judges names and the values beside them. It knows no token shapes; those are 
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
+
+from holdfast.core.secret_forms import bytes_pattern, text_pattern
 
 JOIN = "[_. -]?"
 
 # Order matters: the first kind whose pattern ends the name wins.
 NAMES: tuple[tuple[str, str], ...] = (
     ("aws_secret_key", f"secret{JOIN}access{JOIN}key"),
-    ("api_key", f"(?:api|access|secret|auth|license|app|application|consumer|subscription|admin|role|account){JOIN}key"),
+    (
+        "api_key",
+        f"(?:api|access|secret|auth|license|app|application|consumer|subscription|admin|role|account){JOIN}key",
+    ),
     ("private_key", f"(?:private|ssh|deploy|signing|signature|encryption|encrypt|master|hmac|cipher|crypto){JOIN}key"),
     ("password", f"pass(?:word|wd|phrase|code)|pwd|[_-]pass|user{JOIN}pass|[_-]pw"),
     ("token", "token"),
@@ -44,6 +48,9 @@ FLAG_TRIGGER = rf"(?:^|[\s\"'`,(\[=])--?(?i:[A-Za-z0-9_-]*)(?:{NAME})[\"'\\]*(?:
 FLAG = rf"(?:^|[\s\"'`,(\[=])--?((?i:[A-Za-z0-9_-]*)(?:{NAME}))\\{{0,15}}[\"']?(?:[\s,]|\\+[nrt]){{1,4}}({_OPEN})?"
 
 
+Groups: TypeAlias = Sequence[tuple[int, int]]
+
+
 class Assignment(NamedTuple):
     """Where a name begins, and where the secret beside it begins and ends."""
 
@@ -55,73 +62,124 @@ class Assignment(NamedTuple):
 
 _BACK = 80  # how far a name may reach
 _LONG = 2000  # longer values are never harmless
-_KIND_OF = [(kind, re.compile(f"(?:{pattern})$", re.I)) for kind, pattern in NAMES]
-_ENDING = re.compile(f"{JOIN}(?:{_ENDINGS})$", re.I)
-_PLAIN_TOKEN = re.compile(
-    r"(?:^|[_.-]|(?<=[a-z0-9])(?=[A-Z]))(?:access|auth|api|bearer|refresh|session|id|csrf|xsrf|secret|personal|private|"
+_KIND_OF = [(kind, f"(?i)(?:{pattern})$") for kind, pattern in NAMES]
+_ENDING = f"(?i){JOIN}(?:{_ENDINGS})$"
+_SIGN_IN = (
+    r"(?i)(?:^|[_.-]|(?<=[a-z0-9])(?=[A-Z]))(?:access|auth|api|bearer|refresh|session|id|csrf|xsrf|secret|personal|private|"
     r"oauth2?|bot|deploy|security|user|app|service|github|gitlab|gh|npm|pypi|slack|hf|vault|registry|publish|admin|"
-    r"login|client|device|master|write|read|pat)[_.-]?token$",
-    re.I,
+    r"login|client|device|master|write|read|pat)[_.-]?token$"
 )
-_COUNTED_TOKEN = re.compile(
-    r"(?:next|prev|previous|page|continuation|pagination|sync|cursor|start|starting|resume|max|min|num|stop|eos|bos|pad|"
+_PAGING = (
+    r"(?i)(?:next|prev|previous|page|continuation|pagination|sync|cursor|start|starting|resume|max|min|num|stop|eos|bos|pad|"
     r"unk|mask|sep|cls|special|first|last|input|output|prompt|completion|cancel|cancellation|request|fencing|fence|"
-    r"lease|claim|per|retry|of)[_.-]?token$",
-    re.I,
+    r"lease|claim|per|retry|of)[_.-]?token$"
 )
 
 
 @lru_cache(maxsize=1024)
 def name_kind(name: str) -> str | None:
     """The kind of secret that a name promises, or None. `weak_token` is a token that may also be a harmless id."""
-    for candidate in (name, _ENDING.sub("", name)):
+    for candidate in (name, text_pattern(_ENDING).sub("", name)):
         for kind, pattern in _KIND_OF:
-            if pattern.search(candidate):
+            if text_pattern(pattern).search(candidate):
                 return _token_kind(candidate) if kind == "token" else kind
     return None
 
 
 def _token_kind(name: str) -> str:
-    if _PLAIN_TOKEN.search(name):
+    if text_pattern(_SIGN_IN).search(name):
         return "token"
-    return "counted_token" if _COUNTED_TOKEN.search(name) else "weak_token"
+    return "counted_token" if text_pattern(_PAGING).search(name) else "weak_token"
 
 
-_ID = re.compile(
+_ID = (
     r"(?i:[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12})"  # UUID
     r"|[0-7][0-9A-HJKMNP-TV-Z]{25}"  # ULID
     r"|[0-9][0-9_,.]*"
 )
-_NOTHING = re.compile(r"(?i:none|null|nil|true|false|undefined|unset|empty|hidden|masked|redacted|n/a)|[*.xX•#-]+|…+")
-_WORDS = re.compile(
+_NOTHING = r"(?i:none|null|nil|true|false|undefined|unset|empty|hidden|masked|redacted|n/a)|[*.xX•#-]+|…+"
+_WORDS = (
     r"(?i:str|string|bytes|bool|boolean|int|integer|number|any|object|optional|required|missing|invalid|unknown|yes|no|"
     r"on|off|ok|enabled|disabled|include|omit|same-origin|inherit|password|passwd|secret|token|credentials?|"
     r"api[_-]?key|bearer|basic|digest)"
 )
-_REFERENCE = re.compile(
-    r"\$\{?[A-Za-z_][\w.:-]*\}?|\$\{\{[^}]*\}\}|\$\(.*|%[A-Za-z_]\w*%|%\(?\w*\)?[sdr]|\{\{?[^{}]*\}?\}|<[^<>]*>|\[[A-Za-z _-]*\]"
+_REFERENCE = (
+    r"\$\{?[A-Za-z_][\w.:-]*\}?|\$\{\{[^}]*\}\}|\$\(.*|%[A-Za-z_]\w*%"
+    r"|%\(?\w*\)?[sdr]|\{\{?[^{}]*\}?\}|<[^<>]*>|\[[A-Za-z _-]*\]"
 )
-_CODE = re.compile(
+_CODE = (
     r"(?i:[a-z_][a-z_]*(?:\.[a-z_][a-z_]*)+"
     r"|[a-z_]*(?:password|passwd|token|secret|key|pass|pw|pwd|cred|creds|credentials|auth|value|default|arg|env)s?)"
 )
-_PATH = re.compile(r"(?:~|\.{0,2})/[\w./ @+-]*|[A-Za-z]:\\.*")
+_PATH = r"(?:~|\.{0,2})/[\w./ @+-]*|[A-Za-z]:\\.*"
 _STOP_WORDS = frozenset(
-    "a an and are as at be been but by can for from has have if in into is it its may must no not of on or over per so "
-    "than that the then this to use used using value was when where which will with flag option argument before after".split()
+    [
+        "a",
+        "an",
+        "and",
+        "are",
+        "as",
+        "at",
+        "be",
+        "been",
+        "but",
+        "by",
+        "can",
+        "for",
+        "from",
+        "has",
+        "have",
+        "if",
+        "in",
+        "into",
+        "is",
+        "it",
+        "its",
+        "may",
+        "must",
+        "no",
+        "not",
+        "of",
+        "on",
+        "or",
+        "over",
+        "per",
+        "so",
+        "than",
+        "that",
+        "the",
+        "then",
+        "this",
+        "to",
+        "use",
+        "used",
+        "using",
+        "value",
+        "was",
+        "when",
+        "where",
+        "which",
+        "will",
+        "with",
+        "flag",
+        "option",
+        "argument",
+        "before",
+        "after",
+    ]
 )
-_DATE = re.compile(r"\d{4}-\d\d-\d\d.*|\d\d?:\d\d.*|https?:.*")
+_DATE = r"\d{4}-\d\d-\d\d.*|\d\d?:\d\d.*|https?:.*"
 
 
 def harmless(kind: str, value: str) -> bool:
     """Is this value, standing beside a secret-named name, no secret after all?"""
     if len(value) > _LONG:
         return False
-    if not value or kind == "counted_token" or _NOTHING.fullmatch(value) or _REFERENCE.fullmatch(value):
+    if not value or kind == "counted_token" or text_pattern(f"{_NOTHING}|{_REFERENCE}").fullmatch(value):
         return True
-    if kind == "weak_token" and _ID.fullmatch(value):
+    if kind == "weak_token" and text_pattern(_ID).fullmatch(value):
         return True
-    return kind in ("credential", "private_key", "password") and _PATH.fullmatch(value) is not None
+    return kind in ("credential", "private_key", "password") and text_pattern(_PATH).fullmatch(value) is not None
 
 
 def kind_of_field(name: str, value: str) -> str | None:
@@ -139,17 +197,18 @@ def shown(kind: str) -> str:
     return "token" if kind.endswith("_token") else kind
 
 
-_NAME_BEFORE = re.compile(rb"[A-Za-z0-9_.-]*$")
-_LINE_LEAD = re.compile(rb"(?:^|[\n]|\\+n)[\s+>*#-]*(?:(?:export|set|setx|ENV|env|ARG|declare -x)\s+)?$")
-_QUOTES = re.compile(rb"(\\*)([\"'`\n])")
-_UNTIL_SPACE = re.compile(rb"[^\s]+")
-_UNTIL_MARK = re.compile(rb"(?:\[redacted:[a-z0-9_]+\]|[^\s\"'`,;&|<>(){}\[\]\\])+")
-_BLANK_TO_END = re.compile(rb"[ \t\r]*(?:$|\n|\\+[nr]|#|[,;}])")
+_NAME_BEFORE = rb"[A-Za-z0-9_.-]*$"
+_LINE_LEAD = rb"(?:^|[\n]|\\+n)[\s+>*#-]*(?:(?:export|set|setx|ENV|env|ARG|declare -x)\s+)?$"
+_QUOTES = rb"(\\*)([\"'`\n])"
+_BLANK_TO_FILL = rb"<[A-Za-z0-9 _.-]{1,60}>"
+_UNTIL_SPACE = rb"[^\s]+"
+_UNTIL_MARK = rb"(?:\[redacted:[a-z0-9_]+\]|[^\s\"'`,;&|<>(){}\[\]\\])+"
+_BLANK_TO_END = rb"[ \t\r]*(?:$|\n|\\+[nr]|#|[,;}])"
 
 
 def _named(data: bytes, start: int, end: int) -> tuple[int, str | None]:
     """Where the whole name around the matched ending begins, and its kind."""
-    found = _NAME_BEFORE.search(data[max(0, start - _BACK) : start])
+    found = bytes_pattern(_NAME_BEFORE).search(data[max(0, start - _BACK) : start])
     reach = start - (len(found.group()) if found else 0)
     return reach, name_kind(data[reach:end].decode("ascii"))
 
@@ -157,7 +216,7 @@ def _named(data: bytes, start: int, end: int) -> tuple[int, str | None]:
 def quoted_end(data: bytes, start: int, opening: bytes) -> int:
     """The end of a quoted value. A quote closes when it is escaped as deeply as the opening one; a line end closes too."""
     quote, depth = opening[-1:], opening.count(b"\\")
-    for found in _QUOTES.finditer(data, start):
+    for found in bytes_pattern(_QUOTES).finditer(data, start):
         if found.group(2) == b"\n":
             return found.end(1)
         if found.group(2) == quote and len(found.group(1)) % (2 * depth + 2) == depth:
@@ -165,7 +224,7 @@ def quoted_end(data: bytes, start: int, opening: bytes) -> int:
     return len(data)
 
 
-def assigned(data: bytes, groups: Mapping[int, tuple[int, int]]) -> Assignment | None:
+def assigned(data: bytes, groups: Groups) -> Assignment | None:
     """Judge one match of ASSIGN."""
     reach, kind = _named(data, *groups[1])
     if kind is None:
@@ -183,59 +242,76 @@ def _quoted(data: bytes, reach: int, opening: tuple[int, int], kind: str) -> Ass
     return None if harmless(kind, value) else Assignment(reach, start, end, shown(kind))
 
 
-def _unquoted(data: bytes, reach: int, groups: Mapping[int, tuple[int, int]], kind: str) -> Assignment | None:
+def _unquoted(data: bytes, reach: int, groups: Groups, kind: str) -> Assignment | None:
     start = groups[4][1]
     equals = b"=" in data[groups[3][0] : groups[3][1]]
-    at_line_start = _LINE_LEAD.search(data[max(0, reach - _BACK) : reach]) is not None
-    as_line = equals and at_line_start and groups[4][0] == groups[4][1]
-    found = (_UNTIL_SPACE if as_line else _UNTIL_MARK).match(data, start)
-    if found is None:
+    at_line_start = bytes_pattern(_LINE_LEAD).search(data[max(0, reach - _BACK) : reach]) is not None
+    shouted = data[reach : groups[1][1]].isupper()
+    setting = equals and at_line_start and groups[4][0] == start and (shouted or _is_setting(data, start))
+    found = bytes_pattern(_UNTIL_SPACE if setting else _UNTIL_MARK).match(data, start)
+    if found is None or bytes_pattern(_BLANK_TO_FILL).match(data, start):
         return None
-    value, end = found.group().decode("utf-8", "replace").rstrip(".:!?"), found.end()
-    if harmless(kind, value) or _WORDS.fullmatch(value) or (not as_line and _is_code(data, end, value)):
+    value = found.group().rstrip(b".:!?")
+    if _is_ordinary(data, found.end(), kind, value.decode("utf-8", "replace"), setting and shouted):
         return None
-    if not equals and not _stands_alone(data, end, at_line_start) and not looks_random(value):
+    alone = at_line_start and bytes_pattern(_BLANK_TO_END).match(data, found.end()) is not None
+    if not equals and not alone and not looks_random(value.decode("utf-8", "replace")):
         return None
-    return Assignment(reach, start, start + len(found.group().rstrip(b".:!?")), shown(kind))
+    return Assignment(reach, start, start + len(value), shown(kind))
+
+
+def _is_setting(data: bytes, start: int) -> bool:
+    """A line like `key=value` of a settings file, not a line of code: the value runs to the next blank."""
+    found = bytes_pattern(_UNTIL_SPACE).match(data, start)
+    return found is not None and found.group()[-1:] not in b",;)]}" and b"(" not in found.group()
+
+
+def _is_ordinary(data: bytes, end: int, kind: str, value: str, literal: bool) -> bool:
+    if harmless(kind, value):
+        return True
+    return not literal and (text_pattern(_WORDS).fullmatch(value) is not None or _is_code(data, end, value))
 
 
 def _is_code(data: bytes, end: int, value: str) -> bool:
-    return data[end : end + 1] in (b"(", b"[", b"{") or _CODE.fullmatch(value) is not None
-
-
-def _stands_alone(data: bytes, end: int, at_line_start: bool) -> bool:
-    return at_line_start and _BLANK_TO_END.match(data, end) is not None
+    return data[end : end + 1] in (b"(", b"[", b"{") or text_pattern(_CODE).fullmatch(value) is not None
 
 
 def looks_random(value: str) -> bool:
     """Letters and digits mixed, long enough, and neither a time nor an address."""
     mixed = any(c.isdigit() for c in value) and any(c.isalpha() for c in value)
-    return len(value) >= 8 and mixed and not _DATE.fullmatch(value) and not _PATH.fullmatch(value)
+    return (
+        len(value) >= 8
+        and mixed
+        and not text_pattern(_DATE).fullmatch(value)
+        and not text_pattern(_PATH).fullmatch(value)
+    )
 
 
-def flagged(data: bytes, groups: Mapping[int, tuple[int, int]], end: int) -> Assignment | None:
+def flagged(data: bytes, groups: Groups) -> Assignment | None:
     """Judge one match of FLAG: `--password x`."""
     kind = name_kind(data[max(groups[1][0], groups[1][1] - _BACK) : groups[1][1]].decode("ascii"))
     if kind is None:
         return None
     if groups[2][0] >= 0:
         return _quoted(data, groups[1][0], groups[2], kind)
-    found = _UNTIL_MARK.match(data, end)
+    end = groups[0][1]
+    found = bytes_pattern(_UNTIL_MARK).match(data, end)
     if found is None or found.group()[:1] == b"-":
         return None
     value = found.group().decode("utf-8", "replace")
-    if harmless(kind, value) or _WORDS.fullmatch(value) or value.lower().rstrip(".:") in _STOP_WORDS:
+    if harmless(kind, value) or text_pattern(_WORDS).fullmatch(value) or value.lower().rstrip(".:") in _STOP_WORDS:
         return None
     return Assignment(groups[1][0], end, found.end(), shown(kind))
 
 
-_ENV_NAME = re.compile(
-    r"(?:^|_)(?:\w*(?:TOKEN|SECRET|PASSWORD|PASSWD|PASSPHRASE|CREDENTIALS?|APIKEY)\w*|PASS|PWD|PW|KEY|KEYS|CREDS?|AUTH|"
-    r"DSN|COOKIE|PAT)(?:_|\d*$)",
-    re.I,
+_ENV_NAME = (
+    r"(?i)(?:^|_)(?:\w*(?:TOKEN|SECRET|PASSWORD|PASSWD|PASSPHRASE|CREDENTIALS?|APIKEY)\w*|PASS|PWD|PW|KEY|KEYS|CREDS?|AUTH|"
+    r"DSN|COOKIE|PAT)(?:_|\d*$)"
 )
-_ENV_SAFE_NAME = re.compile(r"(?i:.*_(?:PATH|FILE|DIR|URL|URI|HOST|PORT|NAME|ID|TYPE|TTL|COUNT|LIMIT|SOCK|ENABLED)|OLDPWD|PWD)")
-_ENV_COMMON = re.compile(r"\d[\d.,:_-]*|[A-Za-z]+|(?:~|\.{0,2})/[^\s]*|[A-Za-z]:\\.*|[a-z][a-z0-9+.-]*://[^@\s]*|[a-z]+(?:[-_ ][a-z]+)*")
+_ENV_SAFE_NAME = r"(?i:.*_(?:PATH|FILE|DIR|URL|URI|HOST|PORT|NAME|ID|TYPE|TTL|COUNT|LIMIT|SOCK|ENABLED)|OLDPWD|PWD)"
+_ENV_COMMON = (
+    r"\d[\d.,:_-]*|[A-Za-z]+|(?:~|\.{0,2})/[^\s]*|[A-Za-z]:\\.*|[a-z][a-z0-9+.-]*://[^@\s]*|[a-z]+(?:[-_ ][a-z]+)*"
+)
 
 
 def secret_values(environ: Mapping[str, str]) -> list[str]:
@@ -245,9 +321,13 @@ def secret_values(environ: Mapping[str, str]) -> list[str]:
 
 def _values(environ: Mapping[str, str]) -> Iterator[str]:
     for name, value in environ.items():
-        if _ENV_NAME.search(name) and not _ENV_SAFE_NAME.fullmatch(name) and _worth(value):
+        if text_pattern(_ENV_NAME).search(name) and not text_pattern(_ENV_SAFE_NAME).fullmatch(name) and _worth(value):
             yield value
 
 
 def _worth(value: str) -> bool:
-    return len(value) >= 8 and not _ENV_COMMON.fullmatch(value) and not _REFERENCE.fullmatch(value)
+    return (
+        len(value) >= 8
+        and not text_pattern(_ENV_COMMON).fullmatch(value)
+        and not text_pattern(_REFERENCE).fullmatch(value)
+    )

@@ -44,12 +44,29 @@ TOKENS: tuple[TokenRule, ...] = (
     TokenRule("github_refresh", ("ghr_",), WORD, 20),
     TokenRule(
         "gitlab_token",
-        ("glpat-", "gldt-", "glrt-", "glrtr-", "glcbt-", "glptt-", "glft-", "glsoat-", "glimt-", "glagent-",
-         "glffct-", "gloas-"),
-        "A-Za-z0-9_.=-", 18,
+        (
+            "glpat-",
+            "gldt-",
+            "glrt-",
+            "glrtr-",
+            "glcbt-",
+            "glptt-",
+            "glft-",
+            "glsoat-",
+            "glimt-",
+            "glagent-",
+            "glffct-",
+            "gloas-",
+        ),
+        "A-Za-z0-9_.=-",
+        18,
     ),
-    TokenRule("slack_token", ("xoxa-", "xoxb-", "xoxe-", "xoxe.xox", "xoxo-", "xoxp-", "xoxr-", "xoxs-", "xoxc-",
-                              "xoxd-", "xapp-"), "A-Za-z0-9%.-", 10),
+    TokenRule(
+        "slack_token",
+        ("xoxa-", "xoxb-", "xoxe-", "xoxe.xox", "xoxo-", "xoxp-", "xoxr-", "xoxs-", "xoxc-", "xoxd-", "xapp-"),
+        "A-Za-z0-9%.-",
+        10,
+    ),
     TokenRule("stripe_key", ("sk_live_", "sk_test_", "rk_live_", "rk_test_"), WORD, 10),
     TokenRule("webhook_secret", ("whsec_",), "A-Za-z0-9+/=", 20),
     TokenRule("anthropic_key", ("sk-ant-",), SLUG, 16),
@@ -71,8 +88,13 @@ TOKENS: tuple[TokenRule, ...] = (
     TokenRule("square_token", ("sq0atp-", "sq0csp-", "sq0idp-"), SLUG, 22),
     TokenRule("shopify_token", ("shpat_", "shpca_", "shppa_", "shpss_"), "0-9a-fA-F", 32),
     TokenRule("vault_token", ("hvs.", "hvb.", "hvr."), SLUG, 20, edge=True),
-    TokenRule("doppler_token", ("dp.pt.", "dp.st.", "dp.ct.", "dp.sa.", "dp.scim.", "dp.audit."),
-              "A-Za-z0-9_.-", 20, edge=True),
+    TokenRule(
+        "doppler_token",
+        ("dp.pt.", "dp.st.", "dp.ct.", "dp.sa.", "dp.scim.", "dp.audit."),
+        "A-Za-z0-9_.-",
+        20,
+        edge=True,
+    ),
     TokenRule("linear_key", ("lin_api_", "lin_oauth_"), WORD, 30),
     TokenRule("notion_token", ("ntn_", "secret_"), WORD, 40),
     TokenRule("docker_token", ("dckr_pat_", "dckr_oat_"), SLUG, 20),
@@ -118,13 +140,16 @@ _PEM_NAME = r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----"
 _PEM_END = r"-----END [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----"
 _PEM_GAP = r"(?:[\s\"'+,;]|\\+[nrt]|\\)*"
 _PEM_LINE = r"(?:[A-Za-z0-9+/=]{16,}|[A-Z][A-Za-z-]{2,20}: [ -!#-\[\]-~]{0,100})"
+_SCHEMES = "bearer|basic|token|apikey|api-key|key|negotiate|splunk|sso-key|bot|pat|jwt"
+_LONG_SCHEMES = "digest|hawk|oauth|aws4-hmac-sha256|signature|sharedkey|hmac-[a-z0-9]+"
 _SLASHES = r":(?:\\*/){2}"
 
 PHRASES: tuple[PhraseRule, ...] = (
     PhraseRule(
         "private_key",
         r"-----BEGIN [A-Z0-9 ]*PRIVATE KEY",
-        rf"({_PEM_NAME}(?:{_PEM_GAP}{_PEM_LINE})*(?:{_PEM_GAP}[A-Za-z0-9+/=]{{0,64}}{_PEM_GAP}{_PEM_END})?)",
+        rf"({_PEM_NAME}(?:{_PEM_GAP}{_PEM_LINE})*"
+        rf"(?:{_PEM_GAP}[A-Za-z0-9+/=]{{0,64}}{_PEM_GAP}{_PEM_END}|{GAP}+[A-Za-z0-9+/=]{{1,15}}$)?)",
         ("-----BEGIN ",),
     ),
     PhraseRule(
@@ -208,15 +233,13 @@ PHRASES: tuple[PhraseRule, ...] = (
     PhraseRule(
         "authorization",
         rf"(?i:authorization)[\"'\\\]]*{GAP}*[:=,]",
-        rf"(?i:authorization)[\"'\\\]]*{GAP}{{0,4}}[:=,]{GAP}{{0,4}}[\"'\\]*(?i:(?:bearer|basic|token|apikey|api-key|key|negotiate|splunk|sso-key|bot|pat|jwt)[ +])\s*"
-        r"([^\s\"'\\,;<>{}$]{4,})",
+        rf"(?i:authorization)[\"'\\\]]*{GAP}{{0,4}}[:=,]{GAP}{{0,4}}[\"'\\]*(?i:{_SCHEMES})[ +]\s*([^\s\"'\\,;<>{{}}$]{{4,}})",
         check="not_reference",
     ),
     PhraseRule(
         "authorization",
-        r"(?i:authorization)[^\n]{0,8}(?i:digest|hawk|oauth|aws4-hmac-sha256|signature|sharedkey|hmac-[a-z0-9]+)[ +]",
-        r"(?i:authorization)[\"'\\\]]*\s{0,4}[:=,]\s{0,4}[\"'\\]*(?i:digest|hawk|oauth|aws4-hmac-sha256|signature|sharedkey|hmac-[a-z0-9]+)[ +]"
-        r"([^\r\n{}<>$]{8,})",
+        rf"(?i:authorization)[^\n]{{0,8}}(?i:{_LONG_SCHEMES})[ +]",
+        rf"(?i:authorization)[\"'\\\]]*\s{{0,4}}[:=,]\s{{0,4}}[\"'\\]*(?i:{_LONG_SCHEMES})[ +]([^\r\n{{}}<>$]{{8,}})",
     ),
     PhraseRule(
         "bearer_token",
@@ -257,6 +280,6 @@ PHRASES: tuple[PhraseRule, ...] = (
     PhraseRule(
         "seed_phrase",
         r"(?i:mnemonic|seed[ _-]phrase)",
-        rf"(?i:mnemonic|seed[ _-]phrase)[\"'\\]*\s{{0,4}}[:=]\s{{0,4}}[\"'\\]*([a-z]+(?: [a-z]+){{11,23}})",
+        r"(?i:mnemonic|seed[ _-]phrase)[\"'\\]*\s{0,4}[:=]\s{0,4}[\"'\\]*([a-z]+(?: [a-z]+){11,23})",
     ),
 )

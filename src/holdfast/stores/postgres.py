@@ -39,7 +39,7 @@ from holdfast.stores.sqlfiles import migrations, queries
 SQL = queries("postgres")
 MIGRATIONS = migrations("postgres")
 KNOWN_VERSION = MIGRATIONS[-1][0]
-LARGEST_ARTIFACT = 512 * 1024 * 1024
+LARGEST_ARTIFACT = 128 * 1024 * 1024
 _GENESIS = bytes(32)
 _PAGE = 512
 _LAST = "\uffff"
@@ -67,7 +67,11 @@ class PostgresStore:
         self._heads: dict[str, tuple[int, bytes]] = {}
         self._link = Link(url, schema=self.schema, size=pool_size, patience=patience, read_only=read_only)
         self.place = self._link.place
-        self._link.run(self._open, patience=0.0)
+        try:
+            self._link.run(self._open, patience=0.0)
+        except BaseException:
+            self._link.close()
+            raise
 
     # --- opening and closing
 

@@ -38,7 +38,6 @@ from holdfast.core.errors import (
 T = TypeVar("T")
 DEFAULTS: dict[str, object] = {
     "application_name": "holdfast",
-    "connect_timeout": 5,
     "keepalives": 1,
     "keepalives_idle": 10,
     "keepalives_interval": 3,
@@ -193,6 +192,7 @@ def place_of(url: str) -> str:
 
 def _conninfo(url: str, schema: str, patience: float, read_only: bool) -> str:
     given = {name: value for name, value in _parse(url).items() if value is not None}
+    wait = round(min(max(patience / 3, 2), 5))
     milliseconds = int(max(patience / 3, 0.5) * 1000)
     settings = {
         "search_path": f"{schema},pg_temp",
@@ -206,7 +206,9 @@ def _conninfo(url: str, schema: str, patience: float, read_only: bool) -> str:
         "timezone": "UTC",
     }
     ours = " ".join(f"-c {name}={value}" for name, value in settings.items())
-    return make_conninfo("", **{**DEFAULTS, **given, "options": f"{given.get('options', '')} {ours}".strip()})
+    return make_conninfo(
+        "", **{**DEFAULTS, "connect_timeout": wait, **given, "options": f"{given.get('options', '')} {ours}".strip()}
+    )
 
 
 def _parse(url: str) -> dict[str, Any]:

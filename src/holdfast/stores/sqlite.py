@@ -12,9 +12,11 @@ import shutil
 import tempfile
 import threading
 import time
+import weakref
 from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 import apsw
 
@@ -45,18 +47,30 @@ _PAGE = 512
 _LOOK_EVERY = 50_000_000  # ns between looks at whether the file is still the one we opened
 _SYNC_EVERY = 1_000_000_000  # ns that the witness on disk may lag behind
 _LAST = "\uffff"
-_GENESIS = bytes(32)
-_INSERT, _ADVANCE = SQL["insert_event"], SQL["advance"]
+_SEQ = 0xFFFFFFFF
+_APPEND, _APPEND_MORE = SQL["append"], SQL["append_more"]
+
+
+class _Holding:
+    """What this store remembers of a lease it was given: enough to leave the run's row alone at most appends."""
+
+    __slots__ = ("number", "shown", "until")
+
+    def __init__(self, number: int, until: int) -> None:
+        self.number = number
+        self.until = until
+        self.shown: tuple[object, ...] = ()
 
 
 class _Request:
-    __slots__ = ("done", "error", "lease", "projection", "records")
+    __slots__ = ("done", "error", "lease", "place", "projection", "records")
 
     def __init__(self, lease: Lease, records: Sequence[Record], projection: Projection) -> None:
         self.lease = lease
         self.records = records
         self.projection = projection
         self.done = False
+        self.place = 0
         self.error: Exception | None = None
 
 
@@ -79,20 +93,19 @@ class SqliteStore:
         self._strict = witness == "strict"
         self._boot_id = boot_id
         self._patience = patience
-        self._pid = os.getpid()
         self._turn = threading.Lock()
         self._queue: deque[_Request] = deque()
         self._readers: list[apsw.Connection] = []
-        self._numbers: dict[str, int] = {}
-        self._leases: dict[str, Lease] = {}
+        self._holdings: dict[str, _Holding] = {}
         self._locks = LifeLocks(self.path + "-lock")
         self._witness = Witness(self.path + "-witness")
         self._writer: apsw.Connection | None = None
         self._copy: str | None = None
-        self._closed = self._broken = False
+        self._closed = self._broken = self._ready = self._forked = False
         self._looked = self._synced = 0
         self._identity: tuple[int, int] = (0, 0)
         self.store_id = ""
+        _STORES.add(self)
         with self._door():
             self._open_reading() if read_only else self._open_writing(now)
 
@@ -105,10 +118,14 @@ class SqliteStore:
             raise StoreForeign(self.path, "the file is a symbolic link")
         if not os.path.exists(self.path):
             sqlite_file.create(self.path, secrets.token_hex(16), now)
+        known = os.path.exists(self.path + "-wal")
         self._connect()
-        if not self._witness.open():
+        told = self._witness.open()
+        if not (known and told):
+            # SQLite goes on when this fails, and then a power cut can take the whole log file with it
             sqlite_file.sync_folder(folder)
-            self._witness_again()
+        if not told:
+            self.rebuild_witness()
 
     def _connect(self) -> None:
         writer = sqlite_file.open_for_writing(self.path, self._patience)
@@ -139,7 +156,7 @@ class SqliteStore:
         rows = list(connection.execute(SQL["store"]))
         if not rows:
             raise StoreUnreadable(self.path, "it does not say which store it is")
-        self.store_id = str(rows[0][0])
+        self.store_id = self._witness.store_id = str(rows[0][0])
         seen = sightings(self.path + "-witness")
         if seen is None:
             self.witness_state = "missing"
@@ -147,26 +164,28 @@ class SqliteStore:
         for sighting in seen:
             if sighting.store_id != self.store_id:
                 raise TailLost(self.path, "its witness belongs to another store")
-            row = connection.execute(SQL["event"], (sighting.run_no << _SHIFT | sighting.seq,)).fetchone()
-            if row is None or row[4] != sighting.hash:
+            row = connection.execute(SQL["event"], (sighting.place,)).fetchone()
+            if row is None or row[1] != sighting.hash:
                 state = "is missing" if row is None else "is another one"
-                raise TailLost(self.path, f"event {sighting.seq} of run number {sighting.run_no} {state}")
+                raise TailLost(self.path, f"event {sighting.place & _SEQ} of run number {sighting.place >> _SHIFT} {state}")
 
-    def _witness_again(self) -> None:
-        for run_no, seq, head in self._writing().execute(SQL["recent_heads"], (GROUPS,)):
-            self._witness.write(self.store_id, run_no, seq, head)
+    def rebuild_witness(self) -> None:
+        """Let the witness say what the log says now. For a new or lost witness, or by a person's decision."""
+        heads = self._writing().execute(SQL["recent_heads"], (GROUPS,)).fetchall()
+        self.witness_state = "made again" if heads else "lagging"
+        self._witness.clear()
+        for place, head in heads:
+            self._witness.write(place, head)
         self._witness.sync()
 
     def close(self) -> None:
         if self._closed:
             return
-        if os.getpid() == self._pid:
+        if not self._forked:
             self._leave()
-        self._closed = True
+        self._closed, self._ready = True, False
 
     def _leave(self) -> None:
-        for lease in list(self._leases.values()):
-            self.release(lease)
         with self._turn:
             for reader in self._readers:
                 reader.close()
@@ -203,24 +222,30 @@ class SqliteStore:
     def _named(self, error: Exception) -> HoldfastError:
         named = translate(error, self.path)
         if isinstance(named, StoreBroken):
-            self._broken = True
+            self._broken, self._ready = True, False
         return named
 
     def _check_usable(self) -> None:
         if self._closed:
             raise StoreClosed(self.path, "the store was closed")
-        if os.getpid() != self._pid:
+        if self._forked:
             raise StoreClosed(self.path, "the store was opened by another process before a fork")
 
+    def _in_child(self) -> None:
+        self._forked, self._ready, self._turn = True, False, threading.Lock()
+        self._queue.clear()
+
     def _writing(self) -> apsw.Connection:
+        self._check_usable()
         if self.read_only:
             raise StoreReadOnly(self.path, "it was opened for reading")
         if self._broken:
             self._mend()
         if self._writer is None:
             self._connect()
-        assert self._writer is not None  # noqa: S101
+        assert self._writer is not None
         _roll_back(self._writer)
+        self._ready = True
         return self._writer
 
     def _mend(self) -> None:
@@ -229,7 +254,7 @@ class SqliteStore:
             self._writer.close()
             self._writer = None
         self._connect()
-        assert self._writer is not None  # noqa: S101
+        assert self._writer is not None
         busy = self._writer.execute("pragma wal_checkpoint(truncate)").fetchone()
         if busy is not None and busy[0]:
             raise apsw.BusyError("the log could not be written anew while others read it")
@@ -256,44 +281,39 @@ class SqliteStore:
     def take(self, run_id: str, owner: Owner, ttl: float) -> Lease:
         check_id(run_id, "The run id")
         with self._transaction() as writer:
-            row = writer.execute(SQL["run"], (run_id,)).fetchone()
+            row = writer.execute(SQL["lease_row"], (run_id,)).fetchone()
             if row is None:
-                writer.execute(SQL["new_run"], (run_id, _GENESIS))
-                row = writer.execute(SQL["run"], (run_id,)).fetchone()
-            head = self._head(row)
-            if head.held:
-                raise LeaseHeld(run_id, head.owner)
-            number, epoch = int(row[0]), head.epoch + 1
+                writer.execute(SQL["new_run"], (run_id,))
+                row = writer.execute(SQL["lease_row"], (run_id,)).fetchone()
+            number, epoch = int(row[0]), int(row[1]) + 1
+            if row[4] is not None and self._alive(number, row[1], row[3], row[6]):
+                raise LeaseHeld(run_id, Owner(*row[2:6]))
             self._locks.hold(number, epoch)
-            writer.execute(SQL["lease"], (epoch, *owner, self._until(ttl), number))
+            until = time.monotonic_ns() + int(ttl * 1e9)
+            writer.execute(SQL["lease"], (epoch, *owner, until, number))
         lease = Lease(run_id, epoch, ttl)
-        self._numbers[run_id] = number
-        self._leases[run_id] = lease
+        self._holdings[run_id] = _Holding(number, until)
         return lease
 
     def renew(self, lease: Lease) -> None:
-        number = self._number(lease)
+        holding = self._holding(lease)
         with self._transaction() as writer:
-            writer.execute(SQL["renew"], (self._until(lease.ttl), number, lease.epoch))
+            holding.until = time.monotonic_ns() + int(lease.ttl * 1e9)
+            writer.execute(SQL["renew"], (holding.until, holding.number, lease.epoch))
             if writer.changes() == 0:
                 raise LeaseLost(lease.run_id, lease.epoch)
 
     def release(self, lease: Lease) -> None:
-        number = self._number(lease)
+        holding = self._holding(lease)
         with self._transaction() as writer:
-            writer.execute(SQL["release"], (number, lease.epoch))
-        self._locks.drop(number, lease.epoch)
-        if self._leases.get(lease.run_id) == lease:
-            del self._leases[lease.run_id]
+            writer.execute(SQL["release"], (holding.number, lease.epoch))
+        self._locks.drop(holding.number, lease.epoch)
 
-    def _number(self, lease: Lease) -> int:
-        number = self._numbers.get(lease.run_id)
-        if number is None:
+    def _holding(self, lease: Lease) -> _Holding:
+        holding = self._holdings.get(lease.run_id)
+        if holding is None:
             raise LeaseLost(lease.run_id, lease.epoch)
-        return number
-
-    def _until(self, ttl: float) -> int:
-        return time.monotonic_ns() + int(ttl * 1e9)
+        return holding
 
     def _alive(self, number: int, epoch: int, boot: str | None, until: int) -> bool:
         """By the machine's uptime, never its calendar; a reboot ends every lease, a death ends its own at once."""
@@ -303,44 +323,48 @@ class SqliteStore:
 
     def append(self, lease: Lease, records: Sequence[Record], projection: Projection) -> None:
         request = _Request(lease, records, projection)
-        self._check_usable()
         self._queue.append(request)
-        while not request.done:
-            with self._turn:
-                if not request.done:
-                    self._commit_queue(request)
+        with self._turn:
+            if not request.done:
+                self._commit_queue(request)
         if request.error is not None:
             raise request.error
 
     def _commit_queue(self, own: _Request) -> None:
+        """Commit everything that waits, our own request among it."""
         group: list[_Request] = []
         try:
             while self._queue:
                 group.append(self._queue.popleft())
-            if own not in group:
-                group.append(own)
-            self._commit_group(group)
-        except BaseException:
-            # the others did not ask for this interruption: they go again, and their operation ids keep it once
-            self._queue.extend(request for request in group if not request.done and request is not own)
-            if own in self._queue:
-                self._queue.remove(own)
-            raise
-
-    def _commit_group(self, group: list[_Request]) -> None:
-        try:
             self._commit(group)
         except Exception as error:
-            if len(group) > 1 and not isinstance(error, (apsw.IOError, apsw.FullError)):
-                for request in group:
-                    self._commit_group([request])
-                return
+            self._ready = False
+            self._divide(group, error)
+        except BaseException:
+            # the others did not ask for this interruption: they go again, and their operation ids keep it once
+            self._ready = False
+            waiting = [request for request in (*group, *self._queue) if not request.done and request is not own]
+            self._queue.clear()
+            self._queue.extend(waiting)
+            raise
+
+    def _divide(self, group: list[_Request], error: Exception) -> None:
+        """One request must not spoil the others: each goes alone, unless the disk itself has failed."""
+        shared = isinstance(error, (apsw.IOError, apsw.FullError, OSError, HoldfastError))
+        if len(group) == 1 or shared:
             named = self._named(error) if isinstance(error, (apsw.Error, OSError)) else error
             for request in group:
                 request.error, request.done = named, True
+            return
+        for request in group:
+            try:
+                self._commit([request])
+            except Exception as problem:
+                self._ready = False
+                self._divide([request], problem)
 
     def _commit(self, group: list[_Request]) -> None:
-        writer = self._writing()
+        writer = self._writer if self._ready and self._writer is not None else self._writing()
         now = time.monotonic_ns()
         if now - self._looked > _LOOK_EVERY:
             self._check_identity()
@@ -358,45 +382,53 @@ class SqliteStore:
             request.done = True
 
     def _write(self, writer: apsw.Connection, request: _Request, now: int) -> Exception | None:
-        """Move the head and insert the events; a refusal has changed nothing."""
-        lease, records = request.lease, request.records
-        number = self._number(lease)
-        first, last = records[0], records[-1]
+        """Insert the events behind the one they expect; a refusal has changed nothing."""
+        lease, records, shown = request.lease, request.records, request.projection
+        holding = self._holdings.get(lease.run_id)
+        if holding is None:
+            return LeaseLost(lease.run_id, lease.epoch)
+        base, counts = holding.number << _SHIFT, shown[4:]
+        first = records[0]
         op = bytes.fromhex(first.op)
-        until = now + int(lease.ttl * 1e9)
-        head = (last.seq, last.hash, op, *request.projection, first.at, last.at, until)
-        writer.execute(_ADVANCE, (*head, number, lease.epoch, first.seq - 1, op))
+        _, seq, kind, version, at, body, digest, _ = first
+        request.place = place = base | seq
+        writer.execute(_APPEND, (place, kind, version, at, op, digest, *counts, body.decode(), lease.epoch))
         if writer.changes() == 0:
-            return self._why_not(writer, number, request)
-        base = number << _SHIFT
-        for record in records:
-            writer.execute(
-                _INSERT,
-                (base | record.seq, record.kind, record.version, record.at, op, record.hash, record.body.decode()),
-            )
+            return self._why_not(writer, request, place, op)
+        for record in records[1:]:
+            request.place = base | record.seq
+            row = (request.place, record.kind, record.version, record.at, op, record.hash, *counts, record.body.decode())
+            writer.execute(_APPEND_MORE, row)
+        if holding.shown != shown[:4]:
+            writer.execute(SQL["show"], (*shown[:4], at, holding.number))
+            holding.shown = shown[:4]
+        length = int(lease.ttl * 1e9)
+        if now + length - holding.until > length >> 2:
+            writer.execute(SQL["renew"], (now + length, holding.number, lease.epoch))
+            holding.until = now + length
         return None
 
-    def _why_not(self, writer: apsw.Connection, number: int, request: _Request) -> Exception | None:
-        """The head did not move: this very append is already there, or somebody else was."""
+    def _why_not(self, writer: apsw.Connection, request: _Request, place: int, op: bytes) -> Exception | None:
+        """Nothing went in: this very append is already there, or somebody else was."""
         lease, first = request.lease, request.records[0]
-        there = writer.execute(SQL["event"], (number << _SHIFT | first.seq,)).fetchone()
-        op = bytes.fromhex(first.op)
-        if there is not None and there[3] == op and there[4] == first.hash:
+        there = writer.execute(SQL["event"], (place,)).fetchone()
+        if there == (op, first.hash):
+            request.place = 0
             return None
-        epoch, seq, last_op, held = writer.execute(SQL["standing"], (number,)).fetchone()
+        epoch, held, last = writer.execute(SQL["standing"], (place >> _SHIFT,)).fetchone()
         if epoch != lease.epoch or not held:
             return LeaseLost(lease.run_id, lease.epoch)
-        if op in (last_op, there and there[3]):
+        before = writer.execute(SQL["event"], (place - 1,)).fetchone()
+        if before is not None and before[0] == op or there is not None and there[0] == op:
             return OperationReused(first.op)
-        return SequenceConflict(lease.run_id, first.seq - 1, seq)
+        return SequenceConflict(lease.run_id, first.seq - 1, last & _SEQ if last else 0)
 
     def _remember(self, group: list[_Request], now: int) -> None:
         """Tell the witness. It is a mirror: what it cannot hold is said, and the commit stands."""
         try:
             for request in group:
-                if request.error is None:
-                    last = request.records[-1]
-                    self._witness.write(self.store_id, self._numbers[last.run_id], last.seq, last.hash)
+                if request.error is None and request.place:
+                    self._witness.write(request.place, request.records[-1].hash)
             if self._strict or now - self._synced > _SYNC_EVERY:
                 self._witness.sync()
                 self._synced = now
@@ -423,7 +455,7 @@ class SqliteStore:
     def head(self, run_id: str) -> Head | None:
         with self._reading() as reader:
             row = reader.execute(SQL["run"], (run_id,)).fetchone()
-            return None if row is None or row[2] == 0 else self._head(row)
+            return None if row is None else self._head(row)
 
     def heads(self, limit: int | None = None, after: str | None = None, unfinished: bool = False) -> Iterator[Head]:
         last, left = after or _LAST, limit if limit is not None else -1
@@ -452,13 +484,12 @@ class SqliteStore:
                 return
             left = left - len(rows) if left > 0 else left
 
-    def _head(self, row: tuple[object, ...]) -> Head:
-        number, run_id, seq, digest = row[:4]
-        epoch, host, boot, pid, started, until = row[13:19]
-        owner = None if pid is None else Owner(host, boot, pid, started)  # type: ignore[arg-type]
-        held = owner is not None and self._alive(number, epoch, boot, until)  # type: ignore[arg-type]
-        shown = Projection(*row[4:11])  # type: ignore[arg-type]
-        return Head(run_id, seq, digest, shown, row[11], row[12], epoch, owner, held)  # type: ignore[arg-type]
+    def _head(self, row: tuple[Any, ...]) -> Head:
+        number, run_id, place, digest = row[:4]
+        epoch, host, boot, pid, started, until = row[13:]
+        owner = None if pid is None else Owner(host, boot, pid, started)
+        held = owner is not None and self._alive(number, epoch, boot, until)
+        return Head(run_id, place & _SEQ, digest, Projection(*row[4:11]), row[11], row[12], epoch, owner, held)
 
     # --- artifacts and snapshots
 
@@ -504,6 +535,17 @@ class SqliteStore:
             "bytes": sum(_size(self.path + end) for end in ("", "-wal")),
             "witness": self.witness_state,
         }
+
+
+_STORES: weakref.WeakSet[SqliteStore] = weakref.WeakSet()
+
+
+def _after_fork() -> None:
+    for store in list(_STORES):
+        store._in_child()
+
+
+os.register_at_fork(after_in_child=_after_fork)
 
 
 def _size(path: str) -> int:

@@ -31,7 +31,7 @@ SCHEMA_VERSION = 1
 SAFE_SQLITE = (3, 51, 3)
 WAL_PAGES = 1000
 WAL_KEEP_BYTES = 64 * 1024 * 1024
-FINGERPRINTS = {1: "152ae4451342696cb0308f2c26a9bb975cfb9af64bc715be7e4fd1312f8499d1"}
+FINGERPRINTS = {1: "9139555f87c7783bc0afe47a9a844adf6169bdc3df69dc8d8be7a38b9e1b6a0e"}
 SQL = queries("sqlite")
 
 _WRITE = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_NOFOLLOW
@@ -178,7 +178,7 @@ def _jitter(patience: float) -> Callable[[int], bool]:
         began = now if tries == 0 else began
         if now - began > patience:
             return False
-        time.sleep(random.uniform(0.0001, 0.0005 * min(tries + 1, 20)))  # noqa: S311
+        time.sleep(random.uniform(0.00002, 0.0002 * min(tries + 1, 25)))
         return True
 
     return wait

@@ -6,6 +6,8 @@ A slot that cannot be read is passed over: it protects less, it never accuses. T
 
 from __future__ import annotations
 
+import errno
+import mmap
 import os
 import struct
 import zlib
@@ -14,17 +16,16 @@ from typing import NamedTuple
 SLOT = 512
 GROUPS = 32
 SIZE = SLOT * GROUPS * 2
-_LAYOUT = struct.Struct(">8s32sQQ32s")
+_LAYOUT = struct.Struct(">8s32sQ32s")
 _MAGIC = b"HFWITN01"
-_CRC = struct.Struct(">I")
+_SLOT_USED = _LAYOUT.size + 4
 
 
 class Sighting(NamedTuple):
     """A head that was committed: it must be in the log."""
 
     store_id: str
-    run_no: int
-    seq: int
+    place: int
     hash: bytes
 
 
@@ -33,23 +34,33 @@ class Witness:
 
     def __init__(self, path: str) -> None:
         self.path = path
+        self.store_id = ""
         self.dirty = False
         self._fd = -1
+        self._slots: mmap.mmap | None = None
 
     def open(self) -> bool:
-        """True if the file was there."""
+        """True if the file was there. Its blocks are on disk from the start, so writing to it needs no space."""
         existed = os.path.lexists(self.path)
         self._fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-        if os.fstat(self._fd).st_size < SIZE:
-            os.ftruncate(self._fd, SIZE)
+        missing = SIZE - os.fstat(self._fd).st_size
+        if missing > 0:
+            if os.pwrite(self._fd, bytes(missing), SIZE - missing) != missing:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), self.path)
             os.fsync(self._fd)
+        self._slots = mmap.mmap(self._fd, SIZE)
         return existed
 
-    def write(self, store_id: str, run_no: int, seq: int, head: bytes) -> None:
-        packed = _LAYOUT.pack(_MAGIC, store_id.encode(), run_no, seq, head)
-        slot = packed + _CRC.pack(zlib.crc32(packed))
-        if os.pwrite(self._fd, slot, SLOT * (run_no % GROUPS * 2 + (seq & 1))) != len(slot):
-            raise OSError(28, "short write to the witness")
+    def write(self, place: int, head: bytes) -> None:
+        packed = _LAYOUT.pack(_MAGIC, self.store_id.encode(), place, head)
+        offset = SLOT * ((place >> 32) % GROUPS * 2 + (place & 1))
+        assert self._slots is not None
+        self._slots[offset : offset + _SLOT_USED] = packed + zlib.crc32(packed).to_bytes(4, "big")
+        self.dirty = True
+
+    def clear(self) -> None:
+        assert self._slots is not None
+        self._slots[:] = bytes(SIZE)
         self.dirty = True
 
     def sync(self) -> None:
@@ -58,6 +69,9 @@ class Witness:
             os.fdatasync(self._fd)
 
     def close(self) -> None:
+        if self._slots is not None:
+            self._slots.close()
+            self._slots = None
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
@@ -78,11 +92,10 @@ def sightings(path: str) -> list[Sighting] | None:
 
 
 def _parse(slot: bytes) -> Sighting | None:
-    end = _LAYOUT.size + _CRC.size
-    if not slot.startswith(_MAGIC) or len(slot) < end:
+    if not slot.startswith(_MAGIC) or len(slot) < _SLOT_USED:
         return None
     packed = slot[: _LAYOUT.size]
-    if _CRC.unpack(slot[_LAYOUT.size : end])[0] != zlib.crc32(packed):
+    if int.from_bytes(slot[_LAYOUT.size : _SLOT_USED], "big") != zlib.crc32(packed):
         return None
-    _, store_id, run_no, seq, head = _LAYOUT.unpack(packed)
-    return Sighting(store_id.decode("ascii", "replace"), run_no, seq, head)
+    _, store_id, place, head = _LAYOUT.unpack(packed)
+    return Sighting(store_id.decode("ascii", "replace"), place, head)

@@ -118,6 +118,11 @@ class PostgresServer:
         return f"postgresql://holdfast@/{database}?host={self.folder}&port={self.port}"
 
     @property
+    def pid(self) -> int:
+        """The postmaster's, 0 when it does not run."""
+        return self.process.pid if self.process else 0
+
+    @property
     def version(self) -> str:
         return self._tool("postgres", "--version").split()[2]
 
@@ -277,11 +282,8 @@ class PostgresServer:
         """The postmaster writes `ready` into line 8 of its pid file; line 1 shows that the file is not an old one."""
         with suppress(OSError):
             lines = (self.data / "postmaster.pid").read_text().splitlines()
-            return len(lines) > 7 and lines[0] == str(self._pid()) and lines[7].strip() == "ready"
+            return len(lines) > 7 and lines[0] == str(self.pid) and lines[7].strip() == "ready"
         return False
-
-    def _pid(self) -> int:
-        return self.process.pid if self.process else 0
 
     def _watch(self, pid: int) -> None:
         self._watchdog = subprocess.Popen(

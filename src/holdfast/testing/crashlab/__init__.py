@@ -4,7 +4,8 @@ It knows nothing of any store: a `Workload` says how to make, use and check one.
 """
 
 from holdfast.testing.crashlab.images import power_loss, power_loss_after_failed_sync
-from holdfast.testing.crashlab.shim import Fault, ForkServer, LabError, Outcome, available, scratch
+from holdfast.testing.crashlab.server import ForkServer, Outcome, scratch
+from holdfast.testing.crashlab.shim import Fault, LabError, available
 from holdfast.testing.crashlab.syscalls import errno_everywhere, kill_everywhere, strace_available, strace_everywhere
 from holdfast.testing.crashlab.workload import Available, Report, Verdict, Violation, Workload, table
 

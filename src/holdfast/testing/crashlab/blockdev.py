@@ -17,6 +17,7 @@ import stat
 import struct
 import subprocess
 import tempfile
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -42,7 +43,9 @@ def available() -> Available:
         return Available(False, usable.why.replace("disk-full and read-only mounts are", "power loss on ext4 is"))
     missing = [device for device in ("/dev/fuse", "/dev/loop-control") if not Path(device).exists()]
     missing += [tool for tool in TOOLS if shutil.which(tool) is None]
-    return Available(not missing, f"{' and '.join(missing)} missing, so power loss on ext4 is skipped" if missing else "")
+    return Available(
+        not missing, f"{' and '.join(missing)} missing, so power loss on ext4 is skipped" if missing else ""
+    )
 
 
 # --- the log of a disk ---------------------------------------------------------------------------------------------------
@@ -365,7 +368,7 @@ def ext4_power_loss(
     def job(tell: Tell) -> None:
         own_mounts()
         recording = record(workload, place, size, timeout)
-        tell("note", f"logged: {', '.join(_counted(recording.entries))}")
+        tell("note", f"logged: {dict(Counter(entry.kind for entry in recording.entries))}")
         for point, loss in enumerate(losses(recording, images, seed, ways), 1):
             verdict = look(workload, recording, loss, place, timeout)
             verdict = verdict._replace(ok=verdict.ok and verdict.kind in allowed)
@@ -386,10 +389,6 @@ def _reported(report: Report, ending: Ending) -> Report:
     for text in ending.all("note"):
         report.note(text)
     return report.done()
-
-
-def _counted(entries: Sequence[Entry]) -> list[str]:
-    return [f"{sum(entry.kind == kind for entry in entries)} {kind}" for kind in KINDS]
 
 
 def _recipe(root: Path, loss: Loss, point: int, seed: int, verdict: Verdict, keep: Path | None) -> str:

@@ -268,22 +268,23 @@ class Tracer:
         self.point = point
         self.fire = fire
         self.seen = 0
-        self.home = threading.get_ident()
 
     def start(self, threads: bool) -> None:
+        sys._getframe().f_trace_opcodes = True  # from Python 3.12 on, settrace looks whether any frame wants opcodes
         if threads:
             threading.settrace(self._call)
         sys.settrace(self._call)
 
-    def _call(self, frame: FrameType, event: str, arg: Any) -> Callable[[FrameType, str, Any], Any] | None:
+    def _call(self, frame: FrameType, event: str, _: Any) -> Callable[[FrameType, str, Any], Any] | None:
         name = frame.f_code.co_filename
         if not name.startswith(self.prefixes) or name.startswith(LABORATORY):
             return None
+        frame.f_trace = self._step  # Python 3.13 wants it before the next line
         frame.f_trace_opcodes = True
         frame.f_trace_lines = False
         return self._step
 
-    def _step(self, frame: FrameType, event: str, arg: Any) -> Callable[[FrameType, str, Any], Any]:
+    def _step(self, frame: FrameType, event: str, _: Any) -> Callable[[FrameType, str, Any], Any]:
         if event == "opcode":
             self.seen += 1
             if self.seen == self.point and self.fire:

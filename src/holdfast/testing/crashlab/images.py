@@ -30,7 +30,8 @@ from holdfast.testing.crashlab.disk import (
     read_trace,
     snapshot,
 )
-from holdfast.testing.crashlab.shim import CHILD_TIME, CLEAN, Fault, ForkServer, folder_from, judge, scratch
+from holdfast.testing.crashlab.server import CHILD_TIME, ForkServer, folder_from, judge, scratch
+from holdfast.testing.crashlab.shim import CLEAN, Fault
 from holdfast.testing.crashlab.workload import FolderFactory, Report, Workload
 
 
@@ -126,7 +127,7 @@ def _changes(
         units = change.units(SECTOR) if change.data else []
         if choice.how in TEARS and index == choice.item:
             yield change, frozenset(TEARS[choice.how](units))
-        elif choice.how == "random" and len(units) > 1 and chance.random() < 0.3:
+        elif choice.how == "random" and len(units) > 1 and chance.random() < 0.6:
             yield change, frozenset(unit for unit in units if chance.random() < 0.5)
         else:
             yield change, None
@@ -213,14 +214,16 @@ def record(server: ForkServer, folder_factory: FolderFactory, fault: Fault = CLE
 def plan(recording: Recording, model: str, images: int, seed: int) -> list[Choice]:
     """The choices to try, in order: all systematic ones or a seeded sample of them, then random subsets."""
     chance = random.Random(f"{seed}/{model}")
-    choices, wide = [], []
+    choices: list[Choice] = []
+    weights: dict[int, int] = {}
     for cut, disk in recording.cuts(model):
         choices += [Choice(cut, how, index) for how, index in systematic(disk)]
-        wide += [cut] * (uncertain(disk) > 1)
+        weights[cut] = max(0, uncertain(disk) - 1)
     if len(choices) >= images:
         return sorted(chance.sample(choices, images))
-    extra = 2 * (images - len(choices)) if wide else 0
-    return sorted(choices + [Choice(chance.choice(wide), "random", index) for index in range(extra)])
+    extra = 4 * (images - len(choices)) if any(weights.values()) else 0
+    cuts = chance.choices(list(weights), list(weights.values()), k=extra) if extra else []
+    return sorted(choices + [Choice(cut, "random", index) for index, cut in enumerate(cuts)])
 
 
 def uncertain(disk: Disk) -> int:

@@ -37,7 +37,7 @@ from holdfast.testing.crashlab.workload import Available, Report, Verdict, Workl
 
 ROOMS = (0, 4, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192)
 FILE_SIZES = (0, 512, 4096, 8192, 12288, 16384, 20480, 32768, 65536, 131072, 262144)
-SPARE_FILES = tuple(range(9))
+SPARE_FILES = tuple(range(16))
 KILLED_AFTER = (1, 2, 3, 5, 8)
 # which modes to take away -> (folder mode, file mode); None leaves it as it is
 CLOSED: dict[str, tuple[int | None, int | None]] = {

@@ -9,37 +9,19 @@ import contextlib
 import errno
 import functools
 import itertools
-import os
 import random
 import re
 import shutil
-import signal
-import socket
 import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from holdfast.testing.crashlab.disk import WRITE, read_trace
-from holdfast.testing.crashlab.shim import (
-    CHILD_TIME,
-    CLEAN,
-    Fault,
-    ForkServer,
-    Job,
-    LabError,
-    Outcome,
-    attempt,
-    folder_from,
-    hand_over,
-    interpreter,
-    judge,
-    scratch,
-    take_over,
-)
+from holdfast.testing.crashlab.server import CHILD_TIME, ForkServer, Outcome, folder_from, judge, scratch
+from holdfast.testing.crashlab.shim import Fault, LabError
 from holdfast.testing.crashlab.workload import Available, FolderFactory, Report, Verdict, Workload
 
 ERRNOS = ("ENOSPC", "EIO", "EDQUOT", "EROFS")
@@ -142,10 +124,17 @@ class Bench:
                     self._add(verdict, first, f"then {describe(second)} of the recovery, {outcome.at}")
 
     def _add(self, verdict: Verdict, fault: Fault, at: str) -> None:
-        call = "kill_everywhere" if fault.mode in ("before", "after") else "errno_everywhere"
         extra = ", faults_during_recovery=True" if at.startswith("then") else ""
-        recipe = f"{call}({self.workload.name}, points=[{fault.n}]{extra}): {describe(fault)} {at}"
+        recipe = f"{_call(fault, self.workload.name)}, points=[{fault.n}]{extra}): {describe(fault)} {at}"
         self.report.add(verdict, fault.n, recipe)
+
+
+def _call(fault: Fault, name: str) -> str:
+    """The call that replays a fault, without its last arguments."""
+    if fault.mode in ("before", "after"):
+        return f"kill_everywhere({name}, when=[{fault.mode!r}]"
+    errnos = [errno.errorcode[fault.errno]] if fault.mode == "errno" else []
+    return f"errno_everywhere({name}, errnos={errnos}, sticky=[{fault.sticky}], short_writes={not errnos}"
 
 
 def _broken(outcome: Outcome) -> Verdict | None:
@@ -213,12 +202,11 @@ MUTATING = (
     ),
     *("rename", "renameat", "renameat2", "link", "linkat", "unlink", "unlinkat", "rmdir", "mkdir", "mkdirat"),
 )
-BEGIN = "/holdfast-crashlab-begin"
 CALL = re.compile(r"^(\d+)\s+(\w+)\(")
 
 
 class Strike(NamedTuple):
-    """SIGKILL before the n-th call of one syscall."""
+    """SIGKILL before the n-th call of one syscall, counted from the begin of the work."""
 
     call: str
     n: int
@@ -229,98 +217,33 @@ def strace_available() -> Available:
     """Whether strace is here and may trace; if not, why in one line."""
     if not sys.platform.startswith("linux"):
         return Available(False, f"strace needs Linux, this is {sys.platform}")
-    if not shutil.which("strace"):
+    strace = shutil.which("strace")
+    if not strace:
         return Available(False, "strace is not installed (package strace)")
-    tried = subprocess.run(["strace", "-qq", "-o", "/dev/null", "true"], capture_output=True, text=True, check=False)
+    tried = subprocess.run([strace, "-qq", "-o", "/dev/null", "true"], capture_output=True, text=True, check=False)
     if tried.returncode:
         return Available(False, f"strace may not trace here: {tried.stderr.strip()}")
     return Available(True, "")
 
 
-def obey(fd: int) -> None:
-    """The plain interpreter's side: do jobs in this very process, tell acknowledgements and endings."""
-    conn = Connection(fd)
-    workload = take_over(conn)
-    with contextlib.suppress(EOFError):
-        while True:
-            job = conn.recv()
-            os.access(BEGIN, os.F_OK)
-            conn.send(attempt(workload, job, conn.send))
-    os._exit(0)
+def tracer(calls: str, output: str, *more: str) -> list[str]:
+    """The strace command; `--seccomp-bpf` must stay away, with it no signal is injected."""
+    return ["strace", "-f", "-o", output, "-e", "signal=none", "-e", f"trace={calls}", *more]
 
 
-class Script:
-    """The workload in an interpreter of its own, bare or under strace."""
-
-    def __init__(self, workload: Workload, prefix: Sequence[str] = ()) -> None:
-        ours, theirs = socket.socketpair()
-        self.conn = Connection(ours.detach())
-        with theirs:
-            command = [*prefix, *interpreter("obey", theirs.fileno(), "syscalls")]
-            self.process = subprocess.Popen(command, pass_fds=[theirs.fileno()], start_new_session=True)
-        with contextlib.suppress(ConnectionError):
-            hand_over(self.conn, workload)
-
-    def run(self, what: str, folder: Path, acked: Sequence[str], timeout: float) -> Outcome:
-        """One job; a process that dies in it has been killed, one that is silent too long hangs."""
-        heard: list[str] = []
-        ending: Any = None
-        try:
-            self.conn.send(Job(what, str(folder), tuple(acked), CLEAN, None, timeout))
-            while ending is None:
-                if not self.conn.poll(timeout):
-                    ending = ("hang", f"silent for {timeout:g} s", None)
-                    continue
-                message = self.conn.recv()
-                ending = None if isinstance(message, str) else message
-                heard += [message] if isinstance(message, str) else []
-        except (EOFError, ConnectionError):
-            ending = ("killed", "", None)
-        return Outcome(ending[0], ending[1], tuple(heard), 0, ending[0] == "killed", "", ending[2])
-
-    def close(self) -> None:
-        """Hang up and end the process with all it started."""
-        self.conn.close()
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self.process.pid, signal.SIGKILL)
-        self.process.wait()
-
-    def finish(self) -> None:
-        """Hang up and wait for the process to end by itself."""
-        self.conn.close()
-        self.process.wait()
-
-    def __enter__(self) -> Script:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-
-def strikes(workload: Workload, template: Path, factory: FolderFactory, timeout: float) -> list[Strike]:
-    """Every changing syscall of a clean run after its start-up, counted per name as strace counts them."""
-    names = ",".join(f"?{name}" for name in [*MUTATING, "access", "faccessat", "faccessat2"])
+def strikes(server: ForkServer, template: Path, factory: FolderFactory) -> list[Strike]:
+    """Every changing syscall of a clean run, counted per process and name as strace counts them."""
     with folder_from(factory, template) as folder, folder_from(scratch) as beside:
         listing = beside / "calls"
-        prefix = ["strace", "-f", "-qq", "-o", str(listing), "-e", f"trace={names}", "-e", "signal=none"]
-        with Script(workload, prefix) as script:
-            outcome = script.run("work", folder, (), timeout)
-            script.finish()
-        if outcome.end != "done":
-            raise LabError(f"the workload {workload.name} fails under strace without any fault: {outcome.detail}")
-        return list(_strikes(listing.read_text(errors="replace").splitlines()))
+        server.clean_work(folder, tracer=tracer(",".join(f"?{name}" for name in MUTATING), str(listing)))
+        return list(dict.fromkeys(_strikes(listing.read_text(errors="replace").splitlines())))
 
 
 def _strikes(lines: Sequence[str]) -> Iterator[Strike]:
     seen: Counter[tuple[str, str]] = Counter()
-    begun = False
-    for line in lines:
-        begun = begun or BEGIN in line
-        found = CALL.match(line)
-        if found and found[2] in MUTATING:
-            seen[found[1], found[2]] += 1
-            if begun:
-                yield Strike(found[2], seen[found[1], found[2]])
+    for found in filter(None, map(CALL.match, lines)):
+        seen[found[1], found[2]] += 1
+        yield Strike(found[2], seen[found[1], found[2]])
 
 
 def strace_everywhere(
@@ -330,36 +253,29 @@ def strace_everywhere(
     points: Sequence[tuple[str, int]] | None = None,
     limit: int | None = 300,
     seed: int = 0,
-    timeout: float = 60.0,
+    timeout: float = CHILD_TIME,
 ) -> Report:
     """SIGKILL before changing syscalls by strace, no shim involved: at most `limit` points, a seeded sample of all."""
     if not (can := strace_available()):
         raise LabError(can.why)
     report = Report("kill by strace", workload.name, seed)
-    with folder_from(folder_factory) as template, Script(workload) as checker:
-        prepared = checker.run("prepare", template, (), timeout)
-        if prepared.end != "done":
-            raise LabError(f"the workload {workload.name} cannot be prepared: {prepared.detail}")
-        plan = [Strike(*point) for point in points or strikes(workload, template, folder_factory, timeout)]
-        plan = list(dict.fromkeys(plan))
+    with folder_from(folder_factory) as template, ForkServer(workload, timeout, preload=False) as server:
+        server.prepare(template)
+        plan = [Strike(*point) for point in points or strikes(server, template, folder_factory)]
         if limit is not None and len(plan) > limit:
             report.note(f"{limit} of {len(plan)} points, sampled by the seed")
             plan = sorted(random.Random(seed).sample(plan, limit))
         for number, strike in enumerate(plan, 1):
             with folder_from(folder_factory, template) as folder:
-                _strike(report, workload, folder, checker, strike, number, timeout)
+                _strike(report, server, folder, strike, number)
     return report.done()
 
 
-def _strike(
-    report: Report, workload: Workload, folder: Path, checker: Script, strike: Strike, number: int, timeout: float
-) -> None:
+def _strike(report: Report, server: ForkServer, folder: Path, strike: Strike, number: int) -> None:
     inject = f"inject={strike.call}:signal=KILL:when={strike.n}"
-    prefix = ["strace", "-f", "-qq", "-o", "/dev/null", "-e", f"trace={strike.call}", "-e", inject]
-    with Script(workload, prefix) as script:
-        outcome = script.run("work", folder, (), timeout)
-    recipe = f"strace_everywhere({workload.name}, points=[{(strike.call, strike.n)!r}])"
-    if outcome.end == "hang":
-        report.add(Verdict(False, "crashed", outcome.detail), number, recipe)
+    outcome = server.traced_work(folder, tracer(strike.call, "/dev/null", "-e", inject))
+    recipe = f"strace_everywhere({report.workload}, points=[{tuple(strike)!r}])"
+    if broken := _broken(outcome):
+        report.add(broken, number, recipe)
     elif outcome.end == "killed":
-        report.add(judge(checker.run("check", folder, outcome.acked, timeout)), number, recipe)
+        report.add(judge(server.check(folder, outcome.acked)), number, recipe)

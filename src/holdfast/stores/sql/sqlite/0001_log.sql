@@ -7,22 +7,15 @@ create table store (
     created_at text not null
 ) strict;
 
--- one row a run: its head, what a list shows of it, and the lease
+-- one row a run: what changes seldom, and the lease; where it stands is in its last event
 create table runs (
     run_no integer primary key,
     run_id text not null unique,
-    seq integer not null default 0,
-    hash blob not null,
-    op blob not null default x'',
     mission_id text not null default '',
     title text not null default '',
     status text not null default 'ready',
     stop_reason text,
-    steps_done integer not null default 0,
-    steps_open integer not null default 0,
-    effects_open integer not null default 0,
     started_at text,
-    updated_at text,
     epoch integer not null default 0,
     owner_host text,
     owner_boot text,
@@ -31,7 +24,8 @@ create table runs (
     lease_until integer not null default 0
 ) strict;
 
--- place = run_no * 2^32 + seq: two writers cannot both write event N of a run, and a run lies together on disk
+-- place = run_no * 2^32 + seq: two writers cannot both write event N of a run, and a run lies together on disk;
+-- the counts are those after the event, so that a list needs no fold and an append touches one page
 create table events (
     place integer primary key,
     kind text not null,
@@ -39,6 +33,9 @@ create table events (
     at text not null,
     op blob not null,
     hash blob not null,
+    steps_done integer not null,
+    steps_open integer not null,
+    effects_open integer not null,
     body text not null
 ) strict;
 

@@ -1,19 +1,27 @@
 -- Every statement the SQLite store runs. Constant text, bound parameters, nothing built from strings.
 
 -- name: run
-select run_no, run_id, seq, hash, mission_id, title, status, stop_reason, steps_done, steps_open, effects_open,
-       started_at, updated_at, epoch, owner_host, owner_boot, owner_pid, owner_started, lease_until
-from runs where run_id = ?
+select r.run_no, r.run_id, e.place, e.hash, r.mission_id, r.title, r.status, r.stop_reason,
+       e.steps_done, e.steps_open, e.effects_open, r.started_at, e.at,
+       r.epoch, r.owner_host, r.owner_boot, r.owner_pid, r.owner_started, r.lease_until
+from runs r
+join events e on e.place = (select max(place) from events where place > r.run_no << 32 and place < (r.run_no + 1) << 32)
+where r.run_id = ?
 
 -- name: runs
-select run_no, run_id, seq, hash, mission_id, title, status, stop_reason, steps_done, steps_open, effects_open,
-       started_at, updated_at, epoch, owner_host, owner_boot, owner_pid, owner_started, lease_until
-from runs
-where seq > 0 and run_id < ? and (? = 0 or status <> 'finished')
-order by run_id desc limit ?
+select r.run_no, r.run_id, e.place, e.hash, r.mission_id, r.title, r.status, r.stop_reason,
+       e.steps_done, e.steps_open, e.effects_open, r.started_at, e.at,
+       r.epoch, r.owner_host, r.owner_boot, r.owner_pid, r.owner_started, r.lease_until
+from runs r
+join events e on e.place = (select max(place) from events where place > r.run_no << 32 and place < (r.run_no + 1) << 32)
+where r.run_id < ? and (? = 0 or r.status <> 'finished')
+order by r.run_id desc limit ?
+
+-- name: lease_row
+select run_no, epoch, owner_host, owner_boot, owner_pid, owner_started, lease_until from runs where run_id = ?
 
 -- name: new_run
-insert into runs (run_id, hash) values (?, ?)
+insert into runs (run_id) values (?)
 
 -- name: lease
 update runs
@@ -28,25 +36,34 @@ update runs
 set owner_host = null, owner_boot = null, owner_pid = null, owner_started = null, lease_until = 0
 where run_no = ? and epoch = ?
 
--- the lease epoch and the expected sequence are checked by the same statement that moves the head
--- name: advance
+-- name: show
 update runs
-set seq = ?, hash = ?, op = ?, mission_id = ?, title = ?, status = ?, stop_reason = ?, steps_done = ?,
-    steps_open = ?, effects_open = ?, started_at = coalesce(started_at, ?), updated_at = ?, lease_until = ?
-where run_no = ? and epoch = ? and seq = ? and op <> ? and owner_pid is not null
+set mission_id = ?, title = ?, status = ?, stop_reason = ?, started_at = coalesce(started_at, ?)
+where run_no = ?
 
--- name: insert_event
-insert into events (place, kind, version, at, op, hash, body) values (?, ?, ?, ?, ?, ?, ?)
+-- the first event of an append goes in only behind the event it expects, and only under the lease it claims
+-- name: append
+insert into events (place, kind, version, at, op, hash, steps_done, steps_open, effects_open, body)
+select ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10
+where exists (select 1 from runs where run_no = ?1 >> 32 and epoch = ?11 and owner_pid is not null)
+  and (?1 & 0xffffffff = 1 or exists (select 1 from events where place = ?1 - 1 and op <> ?5))
+on conflict do nothing
+
+-- name: append_more
+insert into events (place, kind, version, at, op, hash, steps_done, steps_open, effects_open, body)
+values (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)
 
 -- name: event
-select kind, version, at, op, hash, body from events where place = ?
+select op, hash from events where place = ?
 
 -- name: events
 select place, kind, version, at, op, hash, body from events
 where place > ? and place <= ? order by place limit ?
 
 -- name: standing
-select epoch, seq, op, owner_pid is not null from runs where run_no = ?
+select epoch, owner_pid is not null,
+       (select max(place) from events where place > run_no << 32 and place < (run_no + 1) << 32)
+from runs where run_no = ?
 
 -- name: run_no
 select run_no from runs where run_id = ?
@@ -71,7 +88,9 @@ select store_id, created_at from store where id = 1
 insert into store (id, store_id, created_at) values (1, ?, ?)
 
 -- name: recent_heads
-select run_no, seq, hash from runs where seq > 0 order by updated_at desc limit ?
+select e.place, e.hash from runs r
+join events e on e.place = (select max(place) from events where place > r.run_no << 32 and place < (r.run_no + 1) << 32)
+order by e.at desc limit ?
 
 -- name: counts
-select (select count(*) from runs where seq > 0), (select coalesce(sum(seq), 0) from runs), (select count(*) from artifacts)
+select (select count(*) from runs), (select count(*) from events), (select count(*) from artifacts)

@@ -1,0 +1,1 @@
+"""The speed goals, measured as ratios in one run: `make bench`."""

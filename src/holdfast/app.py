@@ -1,0 +1,141 @@
+"""The composition root: the only file that knows every concrete class. Decides nothing, prints nothing.
+
+What is slow to load (the events, a server's driver) is loaded by the call that needs it: `holdfast status` needs neither.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from holdfast import config
+from holdfast.adapters import system
+from holdfast.core.errors import NotFound, UsageError
+from holdfast.core.ids import check_id
+from holdfast.ports import Head, Store
+from holdfast.stores.sqlite import SqliteStore
+
+if TYPE_CHECKING:
+    from holdfast.core.events import Event
+    from holdfast.core.redact import Redactor
+    from holdfast.core.state import RunState
+    from holdfast.engine.log import RunLog, World
+
+SHORTEST = 4  # characters that name a run by its beginning or its end
+_CANDIDATES = 6
+
+
+class AmbiguousRun(UsageError):
+    reason = "ambiguous_id"
+
+    def __init__(self, text: str, candidates: list[str]) -> None:
+        shown = ", ".join(candidates[: _CANDIDATES - 1]) + (", ..." if len(candidates) >= _CANDIDATES else "")
+        super().__init__(f"More than one run is called {text}: {shown}.", advice="Give more of the id.")
+        self.candidates = candidates
+
+
+def open_store(
+    place: str | None = None, *, read_only: bool = False, environ: Mapping[str, str] | None = None
+) -> Store:
+    """The store at `place` (a file, a folder or an address), else the one that belongs to where we are."""
+    return open_configured(config.load(place, environ), read_only=read_only)
+
+
+def open_configured(where: config.Config, *, read_only: bool = False) -> Store:
+    if where.on_server:
+        store: Store = _slow("stores.postgres").PostgresStore(where.place, read_only=read_only)
+        return store
+    return SqliteStore(
+        where.place, boot_id=system.boot_id(), witness=where.witness, read_only=read_only, now=system.now()
+    )
+
+
+@contextmanager
+def reading(place: str | None = None) -> Iterator[Store]:
+    """The store, opened so that nothing can be written, and closed again. Raises NotFound if there is none."""
+    with closing(open_store(place, read_only=True)) as store:
+        yield store
+
+
+def find_run(store: Store, text: str) -> Head:
+    """The run whose id is `text`, or whose id alone begins or ends with it."""
+    check_id(text, "The run")
+    head = store.head(text)
+    if head is not None:
+        return head
+    found: list[Head] = []
+    for head in store.heads() if len(text) >= SHORTEST else ():
+        if head.run_id.startswith(text) or head.run_id.endswith(text):
+            found.append(head)
+        if len(found) == _CANDIDATES:
+            break
+    if not found:
+        raise NotFound("run", text)
+    if len(found) > 1:
+        raise AmbiguousRun(text, [head.run_id for head in found])
+    return found[0]
+
+
+def now() -> str:
+    return system.now()
+
+
+def world() -> World:
+    made: World = _slow("engine.log").World(system.Clock(), system.Operations(), system.this_process())
+    return made
+
+
+def redactor(environ: Mapping[str, str] | None = None) -> Redactor:
+    redact = _slow("core.redact")
+    values = redact.secret_values(config.environment() if environ is None else environ)
+    made: Redactor = redact.Redactor(values)
+    return made
+
+
+def write_run(store: Store, run_id: str) -> RunLog:
+    """The writer of a run: takes its lease, redacts what it records."""
+    made: RunLog = _slow("engine.log").RunLog(store, run_id, world(), redactor())
+    return made
+
+
+def start_run(
+    store: Store,
+    mission_id: str,
+    *,
+    title: str = "",
+    plan: tuple[str, ...] = (),
+    input_hash: str | None = None,
+    run_id: str | None = None,
+) -> RunLog:
+    """A new run of a mission, its first event recorded; the caller closes it."""
+    log = write_run(store, system.new_run_id() if run_id is None else run_id)
+    started = _slow("core.events").RunStarted
+    try:
+        log.record(started(mission_id=mission_id, title=title, plan=plan, input_hash=input_hash))
+    except BaseException:
+        log.close()
+        raise
+    return log
+
+
+def record(run_id: str, *events: Event, place: str | None = None) -> RunState:
+    """What a hook does: open, take the lease, append, close. The events are durable when this returns."""
+    with closing(open_store(place)) as store, write_run(store, run_id) as log:
+        return log.record(*events)
+
+
+def set_witness_aside(where: config.Config) -> str | None:
+    """Move the witness away, so that the next writer makes a new one from the log; the old one is kept beside it."""
+    path = where.place + "-witness"
+    if where.on_server or not os.path.lexists(path):
+        return None
+    kept = f"{path}.kept-{system.now()[:19].replace(':', '')}-{os.urandom(3).hex()}"
+    os.rename(path, kept)
+    return kept
+
+
+def _slow(name: str) -> Any:
+    return import_module(f"holdfast.{name}")

@@ -1,0 +1,168 @@
+"""`holdfast log`: the events of a run as they were stored, as a stream. Folds nothing, so no event is too new to be shown."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from itertools import islice
+from typing import Any
+
+import click
+
+from holdfast import app, config
+from holdfast.cli.output import SCHEMA_VERSION, body_field, escape, json_option, parse_body, run_argument, write_lines
+from holdfast.cli.render import clock
+from holdfast.ports import Record, Store
+
+POLL = 0.2
+SUMMARY = 160
+
+# What one line shows of each kind; a kind that is not here is shown raw.
+FIELDS = {
+    "run_started": ("mission_id", "title"),
+    "run_resumed": ("source", "was"),
+    "run_stopped": ("reason", "diagnosis"),
+    "run_finished": ("outcome",),
+    "step_started": ("step_id", "phase"),
+    "step_finished": ("step_id", "output", "artifact"),
+    "step_failed": ("step_id", "error"),
+    "effect_started": ("effect_key", "policy", "step_id"),
+    "effect_finished": ("effect_key", "receipt"),
+    "effect_failed": ("effect_key", "error"),
+    "effect_settled": ("effect_key", "settled_as", "by", "evidence"),
+    "checkpoint_complete": ("checkpoint_id", "cursor"),
+    "note_recorded": ("author", "text"),
+}
+
+
+@click.command()
+@run_argument()
+@click.option("-f", "--follow", is_flag=True, help="Go on as events come, until the run is finished.")
+@click.option("--after", type=click.IntRange(min=0), default=0, help="Begin behind this event.")
+@click.option("--limit", type=click.IntRange(min=1), help="At most this many events.")
+@click.option("--kind", "kinds", multiple=True, help="Only events of this kind; may be given again.")
+@json_option
+def command(run: str, follow: bool, after: int, limit: int | None, kinds: tuple[str, ...], as_json: bool) -> None:
+    """Print the events of RUN, one to a line (with --json as JSON lines)."""
+    where = config.load()
+    line = json_line if as_json else text_line
+
+    def chosen(records: Iterator[Record]) -> Iterator[str]:
+        return (line(record) for record in records if not kinds or record.kind in kinds)
+
+    with closing(app.open_configured(where, read_only=True)) as store:
+        run_id = app.find_run(store, run).run_id
+        if not follow:
+            write_lines(islice(chosen(store.read(run_id, after)), limit))
+            return
+    left = limit
+    for batch in follow_run(where, run_id, after):
+        shown = list(islice(chosen(iter(batch)), left))
+        write_lines(shown)
+        left = None if left is None else left - len(shown)
+        if left == 0:
+            return
+
+
+def follow_run(where: config.Config, run_id: str, after: int, sleep: Callable[[float], None] = time.sleep) -> Iterator[list[Record]]:
+    """What is there, then what comes, in batches, until the run is finished and all of it was seen."""
+    with View(where) as view:
+        while True:
+            store = view.refreshed()
+            finished = store is not None and _is_finished(store, run_id)
+            batch = list(store.read(run_id, after, 512)) if store is not None else []
+            if batch:
+                after = batch[-1].seq
+                yield batch
+            elif finished:
+                return
+            else:
+                sleep(POLL)
+
+
+def _is_finished(store: Store, run_id: str) -> bool:
+    head = store.head(run_id)
+    return head is None or head.projection.status == "finished"
+
+
+class View:
+    """A store seen again and again. A file that was opened at rest shows no later change, so it is opened anew."""
+
+    def __init__(self, where: config.Config) -> None:
+        self.where = where
+        self._store: Store | None = None
+        self._stamp: object = None
+        self._quiet = False
+
+    def refreshed(self) -> Store | None:
+        """The store as it is now; None if its files have not changed for two looks."""
+        stamp = None if self.where.on_server else tuple(_stamp(self.where.place + end) for end in ("", "-wal"))
+        same = stamp is not None and stamp == self._stamp
+        if same and self._quiet:
+            return None
+        self._quiet, self._stamp = same, stamp
+        if self._store is not None and not self.where.on_server:
+            self.close()
+        if self._store is None:
+            self._store = app.open_configured(self.where, read_only=True)
+        return self._store
+
+    def close(self) -> None:
+        if self._store is not None:
+            self._store.close()
+            self._store = None
+
+    def __enter__(self) -> View:
+        return self
+
+    def __exit__(self, *problem: object) -> None:
+        self.close()
+
+
+def _stamp(path: str) -> tuple[int, int, int] | None:
+    try:
+        found = os.stat(path)
+    except FileNotFoundError:
+        return None
+    return found.st_ino, found.st_size, found.st_mtime_ns
+
+
+def text_line(record: Record) -> str:
+    return f"{record.seq:>6}  {escape(clock(record.at))}  {escape(record.kind):<20}  {summary(record)}".rstrip()
+
+
+def summary(record: Record) -> str:
+    """The telling fields of a known event, or the stored body."""
+    body, names = parse_body(record.body), FIELDS.get(record.kind)
+    if body is None or names is None:
+        return escape(record.body.decode("utf-8", "backslashreplace"), SUMMARY)
+    words = [plain(body[name]) for name in names if body.get(name) not in (None, "")]
+    attempt = body.get("attempt", 1)
+    return escape("  ".join(words) + (f"  (attempt {plain(attempt)})" if attempt != 1 else ""), SUMMARY)
+
+
+def plain(value: Any) -> str:
+    import json
+
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def json_line(record: Record) -> str:
+    import json
+
+    return json.dumps({"schema_version": SCHEMA_VERSION, **as_data(record)}, allow_nan=False)
+
+
+def as_data(record: Record) -> dict[str, Any]:
+    return {
+        "run_id": record.run_id,
+        "seq": record.seq,
+        "kind": record.kind,
+        "version": record.version,
+        "at": record.at,
+        "op": record.op,
+        "hash": record.hash.hex(),
+        **body_field(record.body),
+    }

@@ -1,0 +1,85 @@
+"""The door of the command line: does one command, names what went wrong, leaves with a code of the stop registry.
+
+No error leaves as a traceback unless HOLDFAST_DEBUG asks for it. The plain call of `status`, which prompts and hooks make
+all the time, does not wait for the parser of arguments to load.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from typing import NoReturn
+
+from holdfast.cli.output import emit, escape, warn
+from holdfast.cli.overview import show_status
+from holdfast.core import stops
+from holdfast.core.errors import HoldfastError
+
+QUICK = {("status",): False, ("status", "--json"): True}
+
+
+class Stopped(HoldfastError):
+    reason = "user_stopped"
+
+
+def main(arguments: Sequence[str] | None = None) -> NoReturn:
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="backslashreplace")
+    sys.exit(perform(sys.argv[1:] if arguments is None else arguments))
+
+
+def perform(arguments: Sequence[str]) -> int:
+    """Do one command and return its exit code."""
+    try:
+        code = _perform(tuple(arguments))
+        sys.stdout.flush()
+    except BrokenPipeError:
+        return leave_quietly()
+    except KeyboardInterrupt:
+        return report(Stopped("Stopped."), wants_json(arguments))
+    except Exception as error:  # noqa: BLE001
+        return report(error, wants_json(arguments))
+    return code
+
+
+def _perform(arguments: tuple[str, ...]) -> int:
+    if arguments in QUICK:
+        show_status(as_json=QUICK[arguments])
+        return 0
+    code: int = import_module("holdfast.cli.verbs").perform(arguments)
+    return code
+
+
+def leave_quietly() -> int:
+    """The reader has had enough. What is still buffered goes nowhere, or the interpreter would complain at exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return 0
+
+
+def wants_json(arguments: Sequence[str]) -> bool:
+    ours = list(arguments)
+    return "--json" in (ours[: ours.index("--")] if "--" in ours else ours)
+
+
+def report(error: Exception, as_json: bool) -> int:
+    """Say what went wrong, once, and return the exit code of its reason."""
+    named = error if isinstance(error, HoldfastError) else unexpected(error)
+    code = stops.exit_code(named.reason)
+    warn(f"holdfast: {escape(named)}")
+    if named.advice:
+        warn(f"  {escape(named.advice)}")
+    if os.environ.get("HOLDFAST_DEBUG") == "1":
+        sys.excepthook(type(error), error, error.__traceback__)
+    if as_json:
+        problem = {"reason": named.reason, "message": str(named), "advice": named.advice, "exit_code": code}
+        emit({"error": problem})
+        sys.stdout.flush()
+    return code
+
+
+def unexpected(error: Exception) -> HoldfastError:
+    advice = "This is a defect of Holdfast. Set HOLDFAST_DEBUG=1 to see where it happened."
+    return HoldfastError(f"{type(error).__name__}: {str(error) or 'no message'}", advice=advice)

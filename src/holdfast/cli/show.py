@@ -1,0 +1,208 @@
+"""`holdfast show`: a run's folded state, or one event, step, effect, checkpoint or artifact of it. Writes only to -o FILE."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import click
+import msgspec
+
+from holdfast import app
+from holdfast.cli import log as log_verb
+from holdfast.cli import overview
+from holdfast.cli.output import emit, escape, json_option, parse_body, run_argument, say
+from holdfast.cli.render import clock, on_terminal, pairs, size
+from holdfast.core.errors import NotFound, UsageError
+from holdfast.core.ids import check_digest
+from holdfast.core.state import RunState
+from holdfast.engine.log import read_state
+from holdfast.ports import Record, Store
+
+LISTED = 10
+NAMES = {"step_id": "step", "effect_key": "effect", "checkpoint_id": "checkpoint"}
+
+
+class Named(NamedTuple):
+    """Every event that speaks of one step, effect or checkpoint."""
+
+    what: str
+    name: str
+    records: list[Record]
+
+
+@click.command()
+@run_argument()
+@click.argument("thing", required=False)
+@click.option("--raw", is_flag=True, help="The stored bytes of an event or artifact, unchanged.")
+@click.option("-o", "--output", type=click.Path(dir_okay=False), help="Write the bytes to a new file.")
+@json_option
+def command(run: str, thing: str | None, raw: bool, output: str | None, as_json: bool) -> None:
+    """Show RUN, or one THING of it: an event's number, or the id of a step, effect, checkpoint or artifact."""
+    with app.reading() as store:
+        head = app.find_run(store, run)
+        if raw or output is not None:
+            write_bytes(stored_bytes(store, head.run_id, thing), output)
+        elif thing is None:
+            show_run(store, head.run_id, as_json)
+        else:
+            show_thing(store, head.run_id, thing, as_json)
+
+
+# --- the run
+
+
+def show_run(store: Store, run_id: str, as_json: bool) -> None:
+    state = read_state(store, run_id)
+    head = app.find_run(store, run_id)
+    if as_json:
+        emit({"run": overview.as_data(head), "state": msgspec.to_builtins(state)})
+        return
+    pairs([*overview.describe(head, app.now()), *summary(state)])
+    for heading, lines in lists(state):
+        say(f"\n{heading}")
+        for line in lines:
+            say(f"  {line}")
+
+
+def summary(state: RunState) -> list[tuple[str, object]]:
+    return [
+        ("diagnosis", state.diagnosis),
+        ("checkpoint", state.checkpoint_id),
+        ("cursor", state.cursor),
+        ("resumes", state.resumes or None),
+        ("notes", state.notes or None),
+    ]
+
+
+def lists(state: RunState) -> Iterator[tuple[str, list[str]]]:
+    """What is open, all of it; what is done, the last few."""
+    steps = [f"{escape(name)}  {escape(step.status)}" for name, step in list(state.steps.items())[-LISTED:]]
+    if steps:
+        yield f"steps (the last {len(steps)} of {len(state.steps)})", steps
+    if state.steps_open:
+        yield "open steps", [f"{escape(name)}  attempt {attempt}" for name, attempt in state.steps_open.items()]
+    if state.effects_open:
+        yield "open effects", [open_effect(state, name) for name in state.effects_open]
+
+
+def open_effect(state: RunState, name: str) -> str:
+    effect = state.effects[name]
+    return f"{escape(name)}  {escape(effect.status)}  {escape(effect.policy)}  in step {escape(effect.step_id)}"
+
+
+# --- one thing of it
+
+
+def show_thing(store: Store, run_id: str, thing: str, as_json: bool) -> None:
+    record = find_event(store, run_id, thing)
+    if record is not None:
+        show_event(record, as_json)
+    elif is_digest(thing):
+        show_artifact(store, run_id, thing, as_json)
+    else:
+        show_named(find_named(store, run_id, thing), as_json)
+
+
+def find_event(store: Store, run_id: str, thing: str) -> Record | None:
+    if not (thing.isascii() and thing.isdecimal() and 1 <= len(thing) <= 9) or int(thing) == 0:
+        return None
+    seq = int(thing)
+    found = next(store.read(run_id, seq - 1, 1), None)
+    return found if found is not None and found.seq == seq else None
+
+
+def is_digest(thing: str) -> bool:
+    return len(thing) == 64 and all(letter in "0123456789abcdef" for letter in thing)
+
+
+def show_event(record: Record, as_json: bool) -> None:
+    data = log_verb.as_data(record)
+    if as_json:
+        emit({"event": data})
+        return
+    pairs([(name, data[name]) for name in ("run_id", "seq", "kind", "version")])
+    pairs([("at", clock(record.at)), ("operation", record.op), ("hash", record.hash.hex())])
+    body = parse_body(record.body)
+    say()
+    if body is None:
+        say(escape(record.body.decode("utf-8", "backslashreplace")))
+        return
+    for name, value in body.items():
+        say(f"{escape(name)}: {escape(log_verb.plain(value))}")
+
+
+def show_artifact(store: Store, run_id: str, digest: str, as_json: bool) -> None:
+    data = store.get_artifact(digest)
+    events = [record.seq for record in store.read(run_id) if digest.encode() in record.body]
+    if as_json:
+        emit({"artifact": {"digest": digest, "bytes": len(data), "events": events, "text": is_text(data)}})
+        return
+    pairs([("artifact", digest), ("size", size(len(data))), ("kind", "text" if is_text(data) else "binary")])
+    pairs([("events", ", ".join(map(str, events[:LISTED])))])
+    say(f"  holdfast show {run_id} {digest} -o FILE")
+
+
+def is_text(data: bytes) -> bool:
+    try:
+        return "\0" not in data.decode("utf-8")
+    except UnicodeDecodeError:
+        return False
+
+
+def find_named(store: Store, run_id: str, name: str) -> Named:
+    found, what = [], ""
+    for record in store.read(run_id):
+        body = parse_body(record.body) or {}
+        role = next((word for field, word in NAMES.items() if body.get(field) == name), None)
+        if role is not None:
+            what = what or role
+            found.append(record)
+    if not found:
+        raise NotFound("event, step, effect, checkpoint or artifact", name)
+    return Named(what, name, found)
+
+
+def show_named(named: Named, as_json: bool) -> None:
+    if as_json:
+        events: list[dict[str, Any]] = [log_verb.as_data(record) for record in named.records]
+        emit({"what": named.what, "name": named.name, "events": events})
+        return
+    pairs([(named.what, named.name)])
+    for record in named.records:
+        say(log_verb.text_line(record))
+
+
+# --- bytes
+
+
+def stored_bytes(store: Store, run_id: str, thing: str | None) -> bytes:
+    if thing is None:
+        raise UsageError("Only an event or an artifact has bytes to write.", advice=f"`holdfast show {run_id}` lists them.")
+    record = find_event(store, run_id, thing)
+    return record.body if record is not None else store.get_artifact(check_digest(thing))
+
+
+def write_bytes(data: bytes, output: str | None) -> None:
+    if output is not None:
+        write_new_file(data, output)
+    elif on_terminal():
+        raise UsageError("Stored bytes may do anything to a terminal.", advice="Name a file with -o, or use a pipe.")
+    else:
+        sys.stdout.buffer.write(data)
+        sys.stdout.buffer.flush()
+
+
+def write_new_file(data: bytes, path: str) -> None:
+    """A file that was not there before: nothing of yours is written over, and no link is followed."""
+    try:
+        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        problem = "is there already" if isinstance(error, FileExistsError) else f"cannot be made ({error.strerror})"
+        raise UsageError(f"The file {path!r:.200} {problem}.", advice="Name a new file.") from None
+    with open(fd, "wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())

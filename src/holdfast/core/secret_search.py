@@ -1,0 +1,230 @@
+"""Finds secrets in bytes: one cheap look with an RE2 set, then only the searches that the look calls for.
+
+It finds and never replaces. Every search is linear in the bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from functools import cache
+from typing import Any, NamedTuple, Protocol, TypeAlias, cast
+
+import re2
+
+from holdfast.core import secret_names
+from holdfast.core.secret_forms import BASE64_RUN, HeadsInBase64, base64_forms, decode, flexible, pieces
+from holdfast.core.secret_names import ASSIGN, ASSIGN_TRIGGER, FLAG, FLAG_TRIGGER, NAME, harmless, looks_random
+from holdfast.core.secret_rules import EDGE, PHRASES, TOKENS, TokenRule
+
+_SHAPES = [(rule.kind, rule.heads) for rule in TOKENS] + [(rule.kind, rule.heads) for rule in PHRASES]
+KINDS = frozenset([kind for kind, _ in _SHAPES] + [*secret_names.KINDS, "env", "tangled"])
+_ENOUGH = 16  # characters of a token that the cheap look asks for
+
+
+class Span(NamedTuple):
+    """Bytes `start` to `end` are secret; `reach` is where the proof begins; where spans overlap the lowest rank names them."""
+
+    start: int
+    end: int
+    kind: str
+    rank: int
+    reach: int
+
+
+class Match(Protocol):
+    def span(self, group: int = 0) -> tuple[int, int]: ...
+
+
+class Pattern(Protocol):
+    @property
+    def groups(self) -> int: ...
+    def finditer(self, text: bytes) -> Iterator[Match]: ...
+
+
+class PatternSet(Protocol):
+    def Add(self, pattern: bytes) -> int: ...
+    def Compile(self) -> None: ...
+    def Match(self, text: bytes) -> list[int] | None: ...
+
+
+class Lead(NamedTuple):
+    """A trigger that is cheap to look for in any bytes, and the search that follows when it is seen."""
+
+    trigger: str
+    find: Callable[[bytes], Iterable[Span]]
+
+
+Check: TypeAlias = Callable[[bytes, int, int], bool]
+
+
+def _options() -> Any:
+    options = re2.Options()
+    options.encoding = re2.Options.Encoding.LATIN1  # bytes are bytes: broken UTF-8 can hide nothing
+    options.log_errors = False
+    options.max_mem = 64 << 20
+    return options
+
+
+@cache
+def compiled(pattern: str) -> Pattern:
+    return cast(Pattern, re2.compile(pattern.encode("ascii"), _options()))
+
+
+class SecretSearch:
+    """Knows the rules and the exact values; `spans` lists what it finds."""
+
+    def __init__(self, values: Iterable[str]) -> None:
+        self._leads = [*_rule_leads(), *_value_leads(values), *_name_leads(), *_structure_leads()]
+        self._leads.append(_base64_lead(self.kind_of))
+        self._set = cast(PatternSet, re2.Set.SearchSet(_options()))
+        for lead in self._leads:
+            self._set.Add(lead.trigger.encode("ascii"))
+        self._set.Compile()
+        self.look = self._set.Match  # falsy: nothing here can be a secret
+
+    def spans(self, data: bytes, hits: Iterable[int]) -> list[Span]:
+        return sorted(span for hit in hits for span in self._leads[hit].find(data))
+
+    def kind_of(self, data: bytes) -> str | None:
+        """The kind of the most telling secret in decoded bytes."""
+        found = [
+            span for hit in self.look(data) or () if hit < len(self._leads) - 1 for span in self._leads[hit].find(data)
+        ]
+        return min(found, key=lambda span: (span.rank, span.start)).kind if found else None
+
+
+# --- rules ---
+
+
+def _rule_leads() -> Iterator[Lead]:
+    rules = [*map(_token_pattern, TOKENS), *((r.kind, r.trigger, r.pattern, r.check) for r in PHRASES)]
+    for rank, (kind, trigger, pattern, check) in enumerate(rules):
+        yield Lead(trigger, _rule_finder(kind, rank, pattern, CHECKS[check]))
+
+
+def _token_pattern(rule: TokenRule) -> tuple[str, str, str, str]:
+    heads = "(?:" + "|".join(map(_literal, rule.heads)) + ")"
+    edge = EDGE if rule.edge else ""
+    trigger = f"{edge}{heads}[{rule.chars}]{{{min(rule.least, _ENOUGH)}}}"
+    return rule.kind, trigger, f"{edge}({heads}[{rule.chars}]{{{rule.least},}}{rule.tail})", ""
+
+
+def _literal(text: str) -> str:
+    return text.replace(".", r"\.").replace("-", r"\-")
+
+
+def _rule_finder(kind: str, rank: int, pattern: str, check: Check) -> Callable[[bytes], Iterator[Span]]:
+    def find(data: bytes) -> Iterator[Span]:
+        for match in compiled(pattern).finditer(data):
+            start, end = match.span(1)
+            if check(data, start, end):
+                yield Span(start, end, kind, rank, match.span()[0])
+
+    return find
+
+
+def _after_curl(data: bytes, start: int, end: int) -> bool:
+    return b"curl" in data[max(0, start - 400) : start]
+
+
+def _user_and_password(data: bytes, start: int, end: int) -> bool:
+    return b":" in decode(data[start:end].rstrip(b"="))
+
+
+def _random(data: bytes, start: int, end: int) -> bool:
+    return end - start >= 32 or looks_random(data[start:end].decode("ascii"))
+
+
+def _not_reference(data: bytes, start: int, end: int) -> bool:
+    return not harmless("authorization", data[start:end].decode("utf-8", "replace"))
+
+
+def _always(data: bytes, start: int, end: int) -> bool:
+    return True
+
+
+CHECKS: dict[str, Check] = {
+    "": _always,
+    "after_curl": _after_curl,
+    "user_and_password": _user_and_password,
+    "random": _random,
+    "not_reference": _not_reference,
+}
+_VALUE_RANK = len(TOKENS) + len(PHRASES)
+_NAME_RANK = _VALUE_RANK + 1
+
+
+# --- exact values ---
+
+
+def _value_leads(values: Iterable[str]) -> Iterator[Lead]:
+    parts = sorted({part for value in values for part in pieces(value)})
+    if not parts:
+        return
+    triggers = [form for part in parts for form in (flexible(part[:_ENOUGH]), *base64_forms(part, _ENOUGH))]
+    patterns = [form for part in parts for form in (flexible(part), *base64_forms(part))]
+
+    def find(data: bytes) -> Iterator[Span]:
+        for pattern in patterns:
+            for match in compiled(pattern).finditer(data):
+                start, end = match.span()
+                yield Span(start, end, "env", _VALUE_RANK, start)
+
+    yield Lead("|".join(triggers), find)
+
+
+# --- names with a value beside them ---
+
+
+def _name_leads() -> Iterator[Lead]:
+    yield Lead(ASSIGN_TRIGGER, _assignments)
+    yield Lead(FLAG_TRIGGER, _flags)
+
+
+def _assignments(data: bytes) -> Iterator[Span]:
+    done = 0
+    for match in compiled(ASSIGN).finditer(data):
+        if match.span()[0] >= done:
+            found = secret_names.assigned(data, [match.span(group) for group in range(6)])
+            done = found.end if found else done
+            yield from _named(found)
+
+
+def _flags(data: bytes) -> Iterator[Span]:
+    done = 0
+    for match in compiled(FLAG).finditer(data):
+        if match.span()[0] >= done:
+            found = secret_names.flagged(data, [match.span(group) for group in range(3)])
+            done = found.end if found else done
+            yield from _named(found)
+
+
+def _named(found: secret_names.Assignment | None) -> Iterator[Span]:
+    if found and found.start < found.end:
+        yield Span(found.start, found.end, found.kind, _NAME_RANK, found.reach)
+
+
+# --- what only a reader of JSON can judge, and base64 ---
+
+
+def _structure_leads() -> Iterator[Lead]:
+    """Seen in JSON bytes these call for a full reading: escaped plain characters, and name/value pairs."""
+    yield Lead(r"\\u00[2-7]|\\/", _nothing)
+    yield Lead(rf"{NAME}\s*\"\s*[,}}]", _nothing)
+
+
+def _nothing(data: bytes) -> Iterator[Span]:
+    return iter(())
+
+
+def _base64_lead(kind_of: Callable[[bytes], str | None]) -> Lead:
+    heads = HeadsInBase64(tuple(head for _, heads in _SHAPES for head in heads if len(head) > 2))
+
+    def find(data: bytes) -> Iterator[Span]:
+        for match in compiled(BASE64_RUN).finditer(data):
+            start, end = match.span()
+            kinds = {kind for text in heads.decoded(data[start:end]) if (kind := kind_of(text))}
+            if kinds:
+                yield Span(start, end, min(kinds), _VALUE_RANK, start)
+
+    return Lead(heads.trigger(), find)

@@ -1,0 +1,1 @@
+"""Kill everywhere: the crash laboratory driven over the real stores."""
