@@ -37,9 +37,7 @@ class AmbiguousRun(UsageError):
         self.candidates = candidates
 
 
-def open_store(
-    place: str | None = None, *, read_only: bool = False, environ: Mapping[str, str] | None = None
-) -> Store:
+def open_store(place: str | None = None, *, read_only: bool = False, environ: Mapping[str, str] | None = None) -> Store:
     """The store at `place` (a file, a folder or an address), else the one that belongs to where we are."""
     return open_configured(config.load(place, environ), read_only=read_only)
 
@@ -135,6 +133,17 @@ def set_witness_aside(where: config.Config) -> str | None:
     kept = f"{path}.kept-{system.now()[:19].replace(':', '')}-{os.urandom(3).hex()}"
     os.rename(path, kept)
     return kept
+
+
+def has_store(where: config.Config) -> bool:
+    """Whether there is a store, sound or not. Writes nothing."""
+    if not where.on_server:
+        return os.path.lexists(where.place)
+    try:
+        open_configured(where, read_only=True).close()
+    except NotFound:
+        return False
+    return True
 
 
 def _slow(name: str) -> Any:

@@ -67,7 +67,9 @@ def named_place(value: str, what: str) -> str:
         return value
     advice = "Give a path to a .db file or a folder, or an address that begins with postgresql://."
     if "://" in value:
-        raise UsageError(f"{what} has a scheme that Holdfast does not know: {value.partition('://')[0]!r:.60}.", advice=advice)
+        raise UsageError(
+            f"{what} has a scheme that Holdfast does not know: {value.partition('://')[0]!r:.60}.", advice=advice
+        )
     if not value or "\0" in value:
         raise UsageError(f"{what} is not a path.", advice=advice)
     path = os.path.abspath(os.path.expanduser(value))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import get_args
+
 import pytest
 
 from holdfast.core.events import (
@@ -79,11 +81,11 @@ def test_a_place_in_the_plan_saves_looking_at_what_is_before_it():
 
 
 def test_only_a_running_run_moves():
-    assert AT_REST == set(STATUSES) - {"running"}
+    assert set(STATUSES) - {"running"} == AT_REST
 
 
 def test_every_policy_has_a_remedy():
-    assert set(REMEDIES) == set(Policy.__args__)
+    assert set(REMEDIES) == set(get_args(Policy))
 
 
 @pytest.mark.parametrize("policy", ["once", "probed", "transactional"])

@@ -7,6 +7,7 @@ import json
 import random
 import string
 import time
+from itertools import pairwise
 from urllib.parse import quote, quote_plus
 
 import pytest
@@ -119,6 +120,7 @@ TOKENS = {
     "azure_client_secret": made("123456789", 1) + "Q" + "~" + made(WORD, 34),
     "private_key": pem(),
 }
+WITHOUT_A_FIXED_BEGINNING = {"telegram_token", "discord_token", "mailchimp_key", "twilio_key"}
 SECRET = made(WORD, 24, "phrase") + "7"
 HOOK = made(WORD, 9) + "/" + made(WORD, 9, "b") + "/" + made(WORD, 24, "c")
 # kind, text, the part that must go
@@ -144,12 +146,14 @@ PHRASES = {
     "aws_secret_key": (f"aws_secret_access_key = {made(WORD + '/+', 40)}", made(WORD + "/+", 40)),
 }
 CANARIES = {**{kind: (token, token) for kind, token in TOKENS.items()}, **PHRASES}
-EXACT = "Tr0ub4dor/&3 \"q\" \\ + =é"
+EXACT = 'Tr0ub4dor/&3 "q" \\ + =é'
 REDACTOR = Redactor([EXACT])
 
 
-def each_canary():
-    return pytest.mark.parametrize(("kind", "text", "secret"), [(k, t, s) for k, (t, s) in CANARIES.items()], ids=list(CANARIES))
+def each_canary() -> pytest.MarkDecorator:
+    return pytest.mark.parametrize(
+        ("kind", "text", "secret"), [(k, t, s) for k, (t, s) in CANARIES.items()], ids=list(CANARIES)
+    )
 
 
 def test_every_kind_has_a_canary():
@@ -222,20 +226,15 @@ def test_a_secret_at_the_edge_of_the_window_is_caught(kind, filler):
         assert clean == whole.replace(secret, f"[redacted:{kind}]")
 
 
-@pytest.mark.parametrize("kind", [kind for kind, token in TOKENS.items() if len(token) > 3])
+@pytest.mark.parametrize("kind", sorted(set(TOKENS) - WITHOUT_A_FIXED_BEGINNING))
 @pytest.mark.parametrize("before", ["", "x", "yy", "user:"])
 def test_a_token_inside_base64_is_found_at_every_alignment(kind, before):
-    if kind in NOT_IN_BASE64:
-        pytest.skip("no fixed beginning to look for")
     secret = TOKENS[kind]
     edge = " " if before else ""
     for encoded in (b64(f"{before}{edge}{secret} tail"), url64(f"{before}{edge}{secret} tail")):
         clean = REDACTOR.text(f"data: {encoded}.")
         assert clean == f"data: [redacted:{kind}]."
         assert REDACTOR.value({"x": encoded}) == {"x": f"[redacted:{kind}]"}
-
-
-NOT_IN_BASE64 = {"telegram_token", "discord_token", "mailchimp_key", "twilio_key"}
 
 
 def test_base64_wrapped_over_lines_is_found():
@@ -247,16 +246,15 @@ def test_base64_wrapped_over_lines_is_found():
 
 
 def disguises(value: str):
-    raw = value.encode()
     yield value
     yield json.dumps(value)[1:-1]
     yield json.dumps(value, ensure_ascii=False)[1:-1]
     yield json.dumps(json.dumps(value))[3:-3]
     yield json.dumps(value)[1:-1].replace("/", "\\/")
-    yield from (quote(value), quote(value, safe=""), quote_plus(value), quote(value, safe="").lower() if value.islower() else quote(value))
+    yield from (quote(value), quote(value, safe=""), quote_plus(value), quote(value).replace("%C3%A9", "%c3%a9"))
 
 
-@pytest.mark.parametrize("index", range(8))
+@pytest.mark.parametrize("index", range(9))
 def test_an_exact_value_is_found_in_every_disguise(index):
     form = list(disguises(EXACT))[index]
     assert REDACTOR.text(f"<{form}>") == "<[redacted:env]>"
@@ -265,7 +263,7 @@ def test_an_exact_value_is_found_in_every_disguise(index):
 
 @pytest.mark.parametrize("before", ["", "a", "ab", "abc", "user:"])
 @pytest.mark.parametrize("encode", [base64.b64encode, base64.urlsafe_b64encode, base64.encodebytes])
-@pytest.mark.parametrize("value", [EXACT, made(WORD, 8), made(string.printable[:90], 300), made(WORD, 3000)])
+@pytest.mark.parametrize("value", [EXACT, made(WORD, 8), made(string.printable[:90], 300), made(WORD, 3000)], ids=len)
 def test_an_exact_value_inside_base64_is_found_at_every_alignment(before, encode, value):
     encoded = encode(f"{before}{value} and a tail".encode()).decode()
     clean = Redactor([value]).text(encoded)
@@ -299,11 +297,27 @@ def test_a_value_that_would_eat_the_placeholders_is_ignored(value):
 
 
 def test_values_come_only_from_secret_names_and_only_when_telling():
-    good = {"GITHUB_TOKEN": "q" + SECRET, "db_password": "hunter2-hunter2", "MY_API_KEY": "k" + SECRET, "AWS_SECRET_ACCESS_KEY": "s" + SECRET}
+    good = {
+        "GITHUB_TOKEN": "q" + SECRET,
+        "db_password": "hunter2-hunter2",
+        "MY_API_KEY": "k" + SECRET,
+        "AWS_SECRET_ACCESS_KEY": "s" + SECRET,
+    }
     bad = {
-        "PATH": "/usr/bin:/bin", "HOME": "/root", "PWD": "/work/space", "SSH_KEY_PATH": "/home/a/.ssh/id", "TOKEN_COUNT": "12345678",
-        "SECRET_MODE": "disabled", "KEY_FILE": "/etc/key.pem", "USE_TOKEN": "true", "SHORT_TOKEN": "abc123", "KEYBOARD": "us-intl-1x2y3z",
-        "TOKENIZERS_PARALLELISM": "false", "SECRET_NAME": "prod-db-1x", "AUTH_URL": "https://login.example/x1", "API_KEY": "${OTHER}",
+        "PATH": "/usr/bin:/bin",
+        "HOME": "/root",
+        "PWD": "/work/space",
+        "SSH_KEY_PATH": "/home/a/.ssh/id",
+        "TOKEN_COUNT": "12345678",
+        "SECRET_MODE": "disabled",
+        "KEY_FILE": "/etc/key.pem",
+        "USE_TOKEN": "true",
+        "SHORT_TOKEN": "abc123",
+        "KEYBOARD": "us-intl-1x2y3z",
+        "TOKENIZERS_PARALLELISM": "false",
+        "SECRET_NAME": "prod-db-1x",
+        "AUTH_URL": "https://login.example/x1",
+        "API_KEY": "${OTHER}",
     }
     assert secret_values({**good, **bad}) == sorted(good.values())
     assert secret_values({}) == []
@@ -313,9 +327,31 @@ def test_values_come_only_from_secret_names_and_only_when_telling():
 
 
 SECRET_NAMES = [
-    "password", "PASSWORD", "db_password", "token", "access_token", "accessToken", "api_key", "apiKey", "API-KEY", "x-api-key", "secret",
-    "client_secret", "authorization", "Authorization", "private_key", "passphrase", "credentials", "aws_secret_access_key", "cookie",
-    "DB_PASS", "SECRET_KEY", "token_2", "GITHUB_TOKEN_PROD", "connectionString", "userPassword",
+    "password",
+    "PASSWORD",
+    "db_password",
+    "token",
+    "access_token",
+    "accessToken",
+    "api_key",
+    "apiKey",
+    "API-KEY",
+    "x-api-key",
+    "secret",
+    "client_secret",
+    "authorization",
+    "Authorization",
+    "private_key",
+    "passphrase",
+    "credentials",
+    "aws_secret_access_key",
+    "cookie",
+    "DB_PASS",
+    "SECRET_KEY",
+    "token_2",
+    "GITHUB_TOKEN_PROD",
+    "connectionString",
+    "userPassword",
 ]
 
 
@@ -343,7 +379,9 @@ def test_a_pair_of_name_and_value_is_understood(order):
     assert json.loads(REDACTOR.body(json.dumps(data).encode())) == clean
 
 
-@pytest.mark.parametrize("flag", ["--password", "--token", "--api-key", "--client-secret", "-password", "--registry-token"])
+@pytest.mark.parametrize(
+    "flag", ["--password", "--token", "--api-key", "--client-secret", "-password", "--registry-token"]
+)
 def test_the_argument_after_a_secret_flag_is_taken(flag):
     argv = ["tool", flag, "hunter2", "--verbose", "hunter3"]
     assert REDACTOR.value(argv)[2].startswith("[redacted:")
@@ -357,17 +395,44 @@ def test_the_argument_after_a_secret_flag_is_taken(flag):
 @pytest.mark.parametrize(
     "text",
     [
-        "password=hunter2", "PASSWORD=hunter2", "export DB_PASSWORD=hunter2", "password: hunter2", "  password: hunter2\n  user: bob",
-        '{"password": "hunter2"}', '{"password":"hunter2","a":1}', "{'password': 'hunter2'}", r'{\"password\": \"hunter2\"}',
-        r'"{\\\"password\\\":\\\"hunter2\\\"}"', 'password = "hunter2"', "password => 'hunter2'", "password := `hunter2`",
-        "https://a.example/?password=hunter2&x=1", "config['password'] = 'hunter2'", "DB_PASS=hunter2", "secret_key='hunter2'",
-        "password: str = 'hunter2'", "curl -u bob:hunter2 https://a.example", "sshpass -p hunter2 ssh x", "https://bob:hunter2@a.example/",
-        "https://:hunter2@a.example/", r"https:\/\/bob:hunter2@a.example", "https%3A%2F%2Fbob%3Ahunter2%40a.example", "Authorization: hunter2",
-        "authorization: token hunter2", "-H 'Authorization: Bearer hunter2'", "apiKey: 'hunter2'", "Server=x;Password=hunter2;User=y",
-        "line one\\npassword=hunter2\\nline", "remote: git+ssh://bob:hunter2@host/x", 'password="hun\\"hunter2"', "PASSWORD=x&;(hunter2",
-        'password="never closed hunter2', "PGPASSWORD=hunter2 psql -h x", "API key: hunter2hunter2",
+        "password=hunter2",
+        "PASSWORD=hunter2",
+        "export DB_PASSWORD=hunter2",
+        "password: hunter2",
+        "  password: hunter2\n  user: bob",
+        '{"password": "hunter2"}',
+        '{"password":"hunter2","a":1}',
+        "{'password': 'hunter2'}",
+        r"{\"password\": \"hunter2\"}",
+        r'"{\\\"password\\\":\\\"hunter2\\\"}"',
+        'password = "hunter2"',
+        "password => 'hunter2'",
+        "password := `hunter2`",
+        "https://a.example/?password=hunter2&x=1",
+        "config['password'] = 'hunter2'",
+        "DB_PASS=hunter2",
+        "secret_key='hunter2'",
+        "password: str = 'hunter2'",
+        "curl -u bob:hunter2 https://a.example",
+        "sshpass -p hunter2 ssh x",
+        "https://bob:hunter2@a.example/",
+        "https://:hunter2@a.example/",
+        r"https:\/\/bob:hunter2@a.example",
+        "https%3A%2F%2Fbob%3Ahunter2%40a.example",
+        "Authorization: hunter2",
+        "authorization: token hunter2",
+        "-H 'Authorization: Bearer hunter2'",
+        "apiKey: 'hunter2'",
+        "Server=x;Password=hunter2;User=y",
+        "line one\\npassword=hunter2\\nline",
+        "remote: git+ssh://bob:hunter2@host/x",
+        'password="hun\\"hunter2"',
+        "PASSWORD=x&;(hunter2",
+        'password="never closed hunter2',
+        "PGPASSWORD=hunter2 psql -h x",
+        "API key: hunter2hunter2",
     ],
-)  # fmt: skip
+)
 def test_an_assignment_to_a_secret_name_is_taken(text):
     clean = REDACTOR.text(text)
     assert "hunter2" not in clean and "[redacted:" in clean
@@ -376,7 +441,10 @@ def test_an_assignment_to_a_secret_name_is_taken(text):
 
 
 def test_user_and_host_of_an_address_stay():
-    assert REDACTOR.text("postgres://bob:hunter2@db.example:5432/app") == "postgres://bob:[redacted:url_password]@db.example:5432/app"
+    assert (
+        REDACTOR.text("postgres://bob:hunter2@db.example:5432/app")
+        == "postgres://bob:[redacted:url_password]@db.example:5432/app"
+    )
     assert REDACTOR.text("https://bob:p@ss@h/x") == "https://bob:[redacted:url_password]@h/x"
 
 
@@ -402,23 +470,114 @@ def test_a_private_key_block_goes_whole(name):
 
 UUID = "01890a5d-ac96-774b-bcce-b302099a8057"
 HARMLESS = [
-    made(HEX, 40), made(HEX, 64), made(HEX, 7), made(HEX, 12), made(HEX, 32), f"commit {made(HEX, 40)}\nAuthor: A <a@b.example>", f"sha256:{made(HEX, 64)}",
-    f"sha512-{b64(random.Random(5).randbytes(64))}", f"sha1-{b64(random.Random(6).randbytes(20))}", UUID, UUID.upper(), "01ARZ3NDEKTSV4RRFFQ69G5FAV",
-    "2026-01-02T03:04:05.678901Z", "2026-01-02 03:04:05+00:00", "/home/bob/projects/token/secret_key.py", "src/holdfast/core/secret_names.py:12:3: E501",
-    "C:\\Users\\bob\\password.txt", "run-01890a5d", "task-0123456789abcdefghijklmnop", "the token budget is small", "tokens: 1234", "max_tokens=4096",
-    "max_tokens: 4096", "token_count: 99", '"max_tokens": 4096', "input_tokens: 12, output_tokens: 34", "Enter your password to continue.",
-    "The password is wrong: try again.", "a secret of success: work", "Invalid password: please retry", "idempotency_key: abc-1-2", "primary_key: user_id1",
-    "key: value", "effect_key=step-1/attempt-2", f"retry_token={UUID}", f'"retry_token": "{UUID}"', "next_page_token: abcDEF123456", "public_key = abc123def456",
-    "token=token", "f(token=token, password=password)", "password=self.password,", "token = get_token()", "password: str", "password: str | None = None",
-    "token: Optional[str] = None", "password = os.environ['DB_PASSWORD']", "TOKEN=$GITHUB_TOKEN", "TOKEN=${GITHUB_TOKEN}", "password: ${{ secrets.PW }}",
-    "password=<your password>", "password=", 'password=""', "password: ********", "--password", "use --token to sign in", "--token-file x.txt", "--max-tokens 5",
-    "https://a.example:8080/x@v1", "git@github.com:a/b.git", "ssh://git@host:22/x", "https://bob@host/", "http://h:80/?mail=a@b.example", "pip install a@b",
-    "Basic authentication is off", "bearer of good news and tidings", "Bearer authentication", "mid-sk-word", "sk-learn", "npm_config_registry=x", "AKIA", "ghp_",
-    "eyJ.eyJ", "a.b.c", "xoxo-hugs", "-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----", "docker run -u 1000:1000 x", "sort -u a:b",
-    "PWD=/work/main", "OLDPWD=/work/main", "GOOGLE_APPLICATION_CREDENTIALS=/etc/gcp.json", "credentials: include",
-    "Token::new()", "type Token = string;", "tokenizer: fast", "passwordless: yes1234567", "secrets: inherit", "authorization: required", b64(b"plain text, nothing to hide here"),
-    "pass: 12, fail: 0", "compass=north", "0.1.2-beta+build.5", "abc" * 100, "é" * 50, "https://example.com/?sig=abc", "x-us1", "\ud800 lone", "\x00\x01",
-]  # fmt: skip
+    made(HEX, 40),
+    made(HEX, 64),
+    made(HEX, 7),
+    made(HEX, 12),
+    made(HEX, 32),
+    f"commit {made(HEX, 40)}\nAuthor: A <a@b.example>",
+    f"sha256:{made(HEX, 64)}",
+    f"sha512-{b64(random.Random(5).randbytes(64))}",
+    f"sha1-{b64(random.Random(6).randbytes(20))}",
+    UUID,
+    UUID.upper(),
+    "01ARZ3NDEKTSV4RRFFQ69G5FAV",
+    "2026-01-02T03:04:05.678901Z",
+    "2026-01-02 03:04:05+00:00",
+    "/home/bob/projects/token/secret_key.py",
+    "src/holdfast/core/secret_names.py:12:3: E501",
+    "C:\\Users\\bob\\password.txt",
+    "run-01890a5d",
+    "task-0123456789abcdefghijklmnop",
+    "the token budget is small",
+    "tokens: 1234",
+    "max_tokens=4096",
+    "max_tokens: 4096",
+    "token_count: 99",
+    '"max_tokens": 4096',
+    "input_tokens: 12, output_tokens: 34",
+    "Enter your password to continue.",
+    "The password is wrong: try again.",
+    "a secret of success: work",
+    "Invalid password: please retry",
+    "idempotency_key: abc-1-2",
+    "primary_key: user_id1",
+    "key: value",
+    "effect_key=step-1/attempt-2",
+    f"retry_token={UUID}",
+    f'"retry_token": "{UUID}"',
+    "next_page_token: abcDEF123456",
+    "public_key = abc123def456",
+    "token=token",
+    "f(token=token, password=password)",
+    "password=self.password,",
+    "token = get_token()",
+    "password: str",
+    "password: str | None = None",
+    "token: Optional[str] = None",
+    "password = os.environ['DB_PASSWORD']",
+    "TOKEN=$GITHUB_TOKEN",
+    "TOKEN=${GITHUB_TOKEN}",
+    "password: ${{ secrets.PW }}",
+    "password=<your password>",
+    "password=",
+    'password=""',
+    "password: ********",
+    "--password",
+    "use --token to sign in",
+    "--token-file x.txt",
+    "--max-tokens 5",
+    "https://a.example:8080/x@v1",
+    "git@github.com:a/b.git",
+    "ssh://git@host:22/x",
+    "https://bob@host/",
+    "http://h:80/?mail=a@b.example",
+    "pip install a@b",
+    "Basic authentication is off",
+    "bearer of good news and tidings",
+    "Bearer authentication",
+    "mid-sk-word",
+    "sk-learn",
+    "npm_config_registry=x",
+    "AKIA",
+    "ghp_",
+    "eyJ.eyJ",
+    "a.b.c",
+    "xoxo-hugs",
+    "-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----",
+    "docker run -u 1000:1000 x",
+    "sort -u a:b",
+    "PWD=/work/main",
+    "OLDPWD=/work/main",
+    "GOOGLE_APPLICATION_CREDENTIALS=/etc/gcp.json",
+    "credentials: include",
+    "Token::new()",
+    "type Token = string;",
+    "tokenizer: fast",
+    "passwordless: yes1234567",
+    "secrets: inherit",
+    "authorization: required",
+    b64(b"plain text, nothing to hide here"),
+    "getpass('Password: ')",
+    'input("Your password: ") + x',
+    'if token == "(":',
+    "self.password = user",
+    'PASSWORD = "PASSWORD"',
+    "jsonwebtoken: ^8.5.1",
+    '"tough-cookie": "npm:^4.0.0"',
+    "_highs_to_scipy_status_message_of_things",
+    'headers["Authorization"] = "Bearer " + x',
+    "SERVER_AUTH = '1.3.6.1'",
+    "pass: 12, fail: 0",
+    "compass=north",
+    "0.1.2-beta+build.5",
+    "abc" * 100,
+    "é" * 50,
+    "https://example.com/?sig=abc",
+    "x-us1",
+    "\ud800 lone",
+    "\x00\x01",
+]
 
 
 @pytest.mark.parametrize("text", HARMLESS)
@@ -433,11 +592,32 @@ def test_what_is_no_secret_stays(text):
 
 def test_fields_that_only_sound_secret_stay():
     value = {
-        "retry_token": UUID, "token_count": 5, "max_tokens": 10, "tokens": ["the", "cat"], "key": "abc", "primary_key": "id9", "idempotency_key": "a1b2c3d4e5",
-        "effect_key": "step-9", "next_page_token": "CAUQAA1234", "eos_token": "</s>", "password": None, "secret": True, "token": "", "token_type": "bearer",
-        "public_key": "ssh-ed25519 AAAAC3", "commit": made(HEX, 40), "password_file": "/run/pw", "author": "x", "authorized": "yes", "secretary": "Ann",
-        "lease_token": UUID, "token_id": "t-1", "cookie_policy": "strict", "passed": "all", "input_hash": made(HEX, 64),
-    }  # fmt: skip
+        "retry_token": UUID,
+        "token_count": 5,
+        "max_tokens": 10,
+        "tokens": ["the", "cat"],
+        "key": "abc",
+        "primary_key": "id9",
+        "idempotency_key": "a1b2c3d4e5",
+        "effect_key": "step-9",
+        "next_page_token": "CAUQAA1234",
+        "eos_token": "</s>",
+        "password": None,
+        "secret": True,
+        "token": "",
+        "token_type": "bearer",
+        "public_key": "ssh-ed25519 AAAAC3",
+        "commit": made(HEX, 40),
+        "password_file": "/run/pw",
+        "author": "x",
+        "authorized": "yes",
+        "secretary": "Ann",
+        "lease_token": UUID,
+        "token_id": "t-1",
+        "cookie_policy": "strict",
+        "passed": "all",
+        "input_hash": made(HEX, 64),
+    }
     assert REDACTOR.value(value) == value
     body = json.dumps(value).encode()
     assert REDACTOR.body(body) == body
@@ -469,19 +649,54 @@ def test_lone_surrogates_do_no_harm():
 CLEAN = st.text(max_size=40)
 SOME_CANARY = st.sampled_from([text for text, _ in CANARIES.values()])
 FRAGMENT = st.sampled_from(
-    ["password", "token", "api_key", "=", ":", '"', "\\", "'", " ", "\n", "\\n", "--", "[redacted:env]", "[redacted:", "]", "://", "@", "Bearer ", "Basic ",
-     "{", "}", ",", "eyJ", ".", "-----BEGIN RSA PRIVATE KEY-----", "é", "\ud800", "sk-", "a", "7", EXACT]  # fmt: skip
+    [
+        "password",
+        "token",
+        "api_key",
+        "=",
+        ":",
+        '"',
+        "\\",
+        "'",
+        " ",
+        "\n",
+        "\\n",
+        "--",
+        "[redacted:env]",
+        "[redacted:",
+        "]",
+        "://",
+        "@",
+        "Bearer ",
+        "Basic ",
+        "{",
+        "}",
+        ",",
+        "eyJ",
+        ".",
+        "-----BEGIN RSA PRIVATE KEY-----",
+        "é",
+        "\ud800",
+        "sk-",
+        "a",
+        "7",
+        EXACT,
+    ]
 )
+LOOSE = st.lists(st.one_of(CLEAN, FRAGMENT), max_size=8).map("".join)
 MIXED = st.lists(st.one_of(CLEAN, SOME_CANARY, FRAGMENT, FRAGMENT), max_size=12).map("".join)
 TREE = st.recursive(
     st.one_of(st.none(), st.booleans(), st.integers(), st.floats(allow_nan=False, allow_infinity=False), MIXED),
-    lambda inner: st.one_of(st.lists(inner, max_size=4), st.dictionaries(st.one_of(st.sampled_from([*SECRET_NAMES, "name", "value", "x"]), MIXED), inner, max_size=4)),
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=4),
+        st.dictionaries(st.one_of(st.sampled_from([*SECRET_NAMES, "name", "value", "x"]), MIXED), inner, max_size=4),
+    ),
     max_leaves=12,
 )
 OFTEN = settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
-def shape(value):
+def shape(value: object) -> object:
     if isinstance(value, dict):
         return {key: shape(item) for key, item in value.items()}
     if isinstance(value, list):
@@ -508,7 +723,7 @@ def test_redacting_twice_changes_nothing_more(text):
 
 
 @OFTEN
-@given(st.lists(MIXED, max_size=6), st.data())
+@given(st.lists(LOOSE, max_size=6), st.data())
 def test_no_canary_survives_any_surroundings(parts, data):
     name = data.draw(st.sampled_from(sorted(TOKENS)))
     text = " ".join([*parts, TOKENS[name], *parts])
@@ -522,19 +737,28 @@ def test_no_canary_survives_any_surroundings(parts, data):
 def test_a_stream_does_not_depend_on_its_chunks(text, cuts):
     stream = REDACTOR.stream()
     places = [0, *sorted(min(cut, len(text)) for cut in cuts), len(text)]
-    out = "".join(stream.feed(text[a:b]) for a, b in zip(places, places[1:], strict=False)) + stream.flush()
+    out = "".join(stream.feed(text[a:b]) for a, b in pairwise(places)) + stream.flush()
     assert out == REDACTOR.text(text)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(st.integers(0, 2**32), st.lists(st.integers(1, 9000), min_size=1, max_size=30))
 def test_a_long_stream_does_not_depend_on_its_chunks(seed, sizes):
     chance = random.Random(seed)
-    words = ["word ", "line\n", "x" * 300, "\n", *(f" {text} " for text, _ in CANARIES.values()), 'password="', "-----BEGIN RSA PRIVATE" + " KEY-----\n" + "A" * 9000]
-    text = "".join(chance.choice(words) for _ in range(400))
+    words = [
+        "word ",
+        "line\n",
+        "x" * 300,
+        "\n",
+        *(f" {text} " for text, _ in CANARIES.values()),
+        'password="',
+        "-----BEGIN RSA PRIVATE" + " KEY-----\n" + "A" * 9000,
+    ]
+    text = "".join(chance.choice(words) for _ in range(120))
     whole = REDACTOR.stream()
     expected = whole.feed(text) + whole.flush()
-    chunked, out, place = REDACTOR.stream(), [], 0
+    out: list[str] = []
+    chunked, place = REDACTOR.stream(), 0
     while place < len(text):
         size = sizes[len(out) % len(sizes)]
         out.append(chunked.feed(text[place : place + size]))
@@ -547,11 +771,32 @@ def test_a_long_stream_does_not_depend_on_its_chunks(seed, sizes):
 # --- cost ---
 
 ADVERSARIAL = {
-    "letters": "a", "quotes": '"', "backslashes": "\\", "openings": 'password="', "deep openings": 'password=\\\\\\"', "unclosed": "password='\"", "heads": "ghp_",
-    "pem": "-----BEGIN RSA PRIVATE KEY-----", "pem words": "-----BEGIN PRIVATE KEY----- A", "dots": "eyJabcdefgh.", "urls": "://a:b", "ats": "://a:@", "base64": b64("ghp_" * 9),
-    "flags": "--password ", "names": "token", "name runs": "a_password_", "equals": "password=", "bearer": "bearer ", "tokens": "gh" + "p_" + made(WORD, 36) + " ", "braces": "{[",
-    "placeholders": "[redacted:env]", "percent": "%3a%2f%2fa%3a", "discord": "M" + "a" * 25 + ".", "assignments": "password=x ", "exact": EXACT,
-}  # fmt: skip
+    "letters": "a",
+    "quotes": '"',
+    "backslashes": "\\",
+    "openings": 'password="',
+    "deep openings": 'password=\\\\\\"',
+    "unclosed": "password='\"",
+    "heads": "ghp_",
+    "pem": "-----BEGIN RSA PRIVATE KEY-----",
+    "pem words": "-----BEGIN PRIVATE KEY----- A",
+    "dots": "eyJabcdefgh.",
+    "urls": "://a:b",
+    "ats": "://a:@",
+    "base64": b64("ghp_" * 9),
+    "flags": "--password ",
+    "names": "token",
+    "name runs": "a_password_",
+    "equals": "password=",
+    "bearer": "bearer ",
+    "tokens": "gh" + "p_" + made(WORD, 36) + " ",
+    "braces": "{[",
+    "placeholders": "[redacted:env]",
+    "percent": "%3a%2f%2fa%3a",
+    "discord": "M" + "a" * 25 + ".",
+    "assignments": "password=x ",
+    "exact": EXACT,
+}
 
 
 def spent(text: str) -> float:
@@ -564,9 +809,9 @@ def spent(text: str) -> float:
 @pytest.mark.parametrize("name", sorted(ADVERSARIAL))
 def test_the_cost_grows_with_the_length_and_no_faster(name):
     unit = ADVERSARIAL[name]
-    small, large = (unit * (size // len(unit)) for size in (30_000, 300_000))
-    ratio = min(spent(large) / max(spent(small), 0.0005) for _ in range(2))
-    assert ratio < 40
+    small, large = (unit * (size // len(unit)) for size in (15_000, 150_000))
+    ratios = (spent(large) / max(spent(small), 0.0005) for _ in range(3))
+    assert any(ratio < 30 for ratio in ratios)
 
 
 def test_a_text_that_never_comes_to_rest_is_taken_whole():
@@ -580,7 +825,12 @@ def test_a_secret_longer_than_the_window_goes_whole_and_the_rest_stays():
         whole = f"start\n{opening}{'q7' * 3 * WINDOW}{closing}"
         stream = REDACTOR.stream()
         clean = stream.feed(whole) + stream.flush()
-        assert "q7q7" not in clean and clean.startswith("start\n") and clean.endswith("end") and clean.count("[redacted:") == 1
+        assert (
+            "q7q7" not in clean
+            and clean.startswith("start\n")
+            and clean.endswith("end")
+            and clean.count("[redacted:") == 1
+        )
 
 
 def test_a_stream_holds_back_no_more_than_its_window():

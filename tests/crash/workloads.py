@@ -10,8 +10,9 @@ from pathlib import Path
 from holdfast.core.errors import HoldfastError
 from holdfast.core.events import Extension, NoteRecorded, RunStarted, StepFinished, StepStarted
 from holdfast.core.wire import decode
-from holdfast.engine.log import RunLog, World, verify_run
+from holdfast.engine.log import RunLog, World, read_head, verify_run
 from holdfast.ports import Owner, Store
+from holdfast.stores import sqlite, sqlite_file
 from holdfast.stores.sqlite import SqliteStore
 from holdfast.testing.crashlab.workload import Verdict
 
@@ -34,6 +35,7 @@ class LogWork:
         self.events = events
         self.witness = witness
         self.open_in_work = open_in_work
+        self.logs: list[RunLog] = []
 
     def open(self, folder: Path) -> SqliteStore:
         return SqliteStore(folder / ".holdfast" / "holdfast.db", boot_id="boot-1", witness=self.witness, patience=5.0)
@@ -53,7 +55,7 @@ class LogWork:
         store = self.open(folder)
         if not self.open_in_work:
             self.begin(store)
-        logs = [RunLog(store, run_id, world(100 + number)) for number, run_id in enumerate(RUNS)]
+        self.logs = logs = [RunLog(store, run_id, world(100 + number)) for number, run_id in enumerate(RUNS)]
         for number in range(self.events):
             log = logs[number % len(logs)]
             label = f"{log.run_id}:{number}"
@@ -63,6 +65,13 @@ class LogWork:
         for log in logs:
             log.close()
         store.close()
+
+    def again(self, ack: Callable[[str], None]) -> None:
+        """Append once more with whatever an interruption left open."""
+        for log in self.logs:
+            label = f"{log.run_id}:again"
+            log.record(NoteRecorded(text=label))
+            ack(label)
 
     def append(self, log: RunLog, label: str, number: int, ack: Callable[[str], None]) -> None:
         if number % 3 == 2:
@@ -92,6 +101,8 @@ class LogWork:
             if verification.findings:
                 finding = verification.findings[0]
                 return Verdict(True, "refused", f"{finding.reason}: {finding.problem}")
+            if head.projection.steps_open:
+                return Verdict(False, "corrupt", f"half of a batch of {head.run_id} is there")
             found.update(self.labels(store, head.run_id))
         doubled = [label for label, times in found.items() if times > 1]
         if doubled:
@@ -137,3 +148,108 @@ class LazySync(LogWork):
 class NoSync(LazySync):
     name = "planted: synchronous=OFF"
     pragma = "off"
+
+
+class NoFolderSync(LogWork):
+    """The new database is linked into its folder, and the folder is left to chance."""
+
+    name = "planted: no folder sync"
+
+    def __init__(self) -> None:
+        super().__init__(open_in_work=False)
+
+    def work(self, folder: Path, ack: Callable[[str], None]) -> None:
+        sqlite_file.sync_folder = lambda folder: None
+        super().work(folder, ack)
+
+
+class NoWitness(LogWork):
+    """A lost tail is a perfectly good shorter log."""
+
+    name = "planted: no witness"
+
+    def open(self, folder: Path) -> SqliteStore:
+        (folder / ".holdfast" / "holdfast.db-witness").unlink(missing_ok=True)
+        return super().open(folder)
+
+
+class NoChain(LogWork):
+    """Events are believed without their hash."""
+
+    name = "planted: no chain"
+
+    def look(self, store: Store, acked: Sequence[str]) -> Verdict:
+        wanted = set(acked)
+        texts = [text for head in store.heads() for text in self.labels(store, head.run_id)]
+        strange = [text for text in texts if text not in wanted]
+        if strange:
+            return Verdict(False, "corrupt", f"{strange[0]} was never written")
+        missing = [label for label in wanted if label not in texts and not label.startswith("artifact:")]
+        return Verdict(False, "lost", missing[0]) if missing else Verdict(True, "whole", "")
+
+
+class UnsureWriter(LogWork):
+    """After an interruption the writer believes its memory instead of reading the log again."""
+
+    name = "planted: trusts its memory after an interruption"
+
+    def work(self, folder: Path, ack: Callable[[str], None]) -> None:
+        RunLog._reload = _reload_only_once  # type: ignore[method-assign]
+        super().work(folder, ack)
+
+
+def _reload_only_once(log: RunLog) -> None:
+    if not hasattr(log, "_state"):
+        log._state, log._head = read_head(log.store, log.run_id)
+    log._sure = True
+
+
+class Swallowed(LogWork):
+    """An error of the disk is shrugged off and the event counted as written."""
+
+    name = "planted: a failed append is acknowledged"
+
+    def append(self, log: RunLog, label: str, number: int, ack: Callable[[str], None]) -> None:
+        try:
+            log.record(NoteRecorded(text=label))
+        except HoldfastError:
+            log._sure = False
+        ack(label)
+
+
+class Stubborn(LogWork):
+    """A caller that asks again after an error, and believes what it then reads."""
+
+    name = "log, asking again after errors"
+
+    def append(self, log: RunLog, label: str, number: int, ack: Callable[[str], None]) -> None:
+        try:
+            super().append(log, label, number, ack)
+        except HoldfastError:
+            log._sure = False
+            log._reload()
+            if label in self.labels(log.store, log.run_id):
+                ack(label)
+            else:
+                super().append(log, label, number, ack)
+
+
+class SplitBatch(LogWork):
+    """Events that belong together are committed one by one."""
+
+    name = "planted: a batch in several commits"
+
+    def append(self, log: RunLog, label: str, number: int, ack: Callable[[str], None]) -> None:
+        log.record(StepStarted(step_id=label), NoteRecorded(text=label))
+        log.record(StepFinished(step_id=label))
+        ack(label)
+
+
+class NoFence(LogWork):
+    """The lease epoch is not looked at when an event is written."""
+
+    name = "planted: no fence"
+
+    def open(self, folder: Path) -> SqliteStore:
+        sqlite._APPEND = sqlite._APPEND.replace("and epoch = ?11", "and ?11 > 0")
+        return super().open(folder)

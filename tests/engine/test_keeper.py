@@ -111,7 +111,8 @@ def test_a_zombie_starts_no_effect():
     """It slept through its lease right after its intent was recorded; it wakes, and must not touch the world."""
     clock = Ticks()
     store, log = open_log(clock, ttl=30.0)
-    keeper, done = Keeper(log, clock), []
+    keeper = Keeper(log, clock)
+    done: list[str] = []
 
     def sleep_through_the_lease():
         clock.now += 31.0

@@ -270,7 +270,7 @@ def test_a_failed_allocation_loses_nothing() -> None:
 
 @pytest.mark.usefixtures("can_fail_allocations")
 def test_a_swallowed_memory_error_is_found() -> None:
-    assert "lost" in kinds(memory.memory_points(Deaf(), limit=250, seed=1, typed=TYPED))
+    assert "lost" in kinds(memory.memory_points(Deaf(), limit=100, seed=1, typed=TYPED))
 
 
 # --- limits --------------------------------------------------------------------------------------------------------------

@@ -51,6 +51,7 @@ def wait_until(ready, seconds=20.0) -> bool:
 def test_every_server_here_starts_keeps_commits_over_kill_9_and_leaves_nothing_behind(binaries):
     with PostgresServer(binaries) as server:
         folder, pid = server.folder, server.pid
+        assert int(server.version.split(".")[0]) >= 13
         assert server.execute("show fsync") == [("on",)]
         assert server.execute("show synchronous_commit") == [("on",)]
         server.execute("create table kept (n integer)")

@@ -66,7 +66,9 @@ def command(run: str, follow: bool, after: int, limit: int | None, kinds: tuple[
             return
 
 
-def follow_run(where: config.Config, run_id: str, after: int, sleep: Callable[[float], None] = time.sleep) -> Iterator[list[Record]]:
+def follow_run(
+    where: config.Config, run_id: str, after: int, sleep: Callable[[float], None] = time.sleep
+) -> Iterator[list[Record]]:
     """What is there, then what comes, in batches, until the run is finished and all of it was seen."""
     with View(where) as view:
         while True:

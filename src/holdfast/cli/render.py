@@ -55,7 +55,9 @@ def _plain_table(columns: Sequence[str], cells: list[list[str]], right: frozense
     widths = [max(map(len, column)) for column in zip(columns, *cells, strict=True)]
     for row in [list(columns), *cells]:
         pairs = zip(columns, row, widths, strict=True)
-        say("  ".join(cell.rjust(width) if name in right else cell.ljust(width) for name, cell, width in pairs).rstrip())
+        say(
+            "  ".join(cell.rjust(width) if name in right else cell.ljust(width) for name, cell, width in pairs).rstrip()
+        )
 
 
 def _rich_table(columns: Sequence[str], cells: list[list[str]], right: frozenset[str]) -> None:

@@ -180,7 +180,9 @@ def show_named(named: Named, as_json: bool) -> None:
 
 def stored_bytes(store: Store, run_id: str, thing: str | None) -> bytes:
     if thing is None:
-        raise UsageError("Only an event or an artifact has bytes to write.", advice=f"`holdfast show {run_id}` lists them.")
+        raise UsageError(
+            "Only an event or an artifact has bytes to write.", advice=f"`holdfast show {run_id}` lists them."
+        )
     record = find_event(store, run_id, thing)
     return record.body if record is not None else store.get_artifact(check_digest(thing))
 

@@ -37,6 +37,13 @@ class LazyGroup(click.Group):
             return None
         return cast("click.Command", import_module(f"holdfast.cli.{VERBS[cmd_name][0]}").command)
 
+    def invoke(self, ctx: click.Context) -> object:
+        """A reader that has had enough is no error; click would make one of it."""
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError:
+            raise click.exceptions.Exit(0) from None
+
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:

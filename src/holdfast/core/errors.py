@@ -190,7 +190,7 @@ class LeaseLost(LeaseError):
 
 
 class AppendRefused(HoldfastError):
-    reason = "bad_input"
+    reason = "conflict"
 
 
 class SequenceConflict(AppendRefused):

@@ -79,6 +79,8 @@ _PAGING = (
 @lru_cache(maxsize=1024)
 def name_kind(name: str) -> str | None:
     """The kind of secret that a name promises, or None. `weak_token` is a token that may also be a harmless id."""
+    if name[-5:].lower() == "_auth" and len(name) > 5:
+        return None
     for candidate in (name, text_pattern(_ENDING).sub("", name)):
         for kind, pattern in _KIND_OF:
             if text_pattern(pattern).search(candidate):
@@ -97,15 +99,19 @@ _ID = (
     r"|[0-7][0-9A-HJKMNP-TV-Z]{25}"  # ULID
     r"|[0-9][0-9_,.]*"
 )
+_SMALL = (
+    r"[0-9]{1,5}|(?:npm:|workspace:)?[~^<>=v]*[0-9]+(?:\.[0-9x*]+){1,3}(?:[.+-][\w.+-]{0,20})?"  # a number, a version
+)
 _NOTHING = r"(?i:none|null|nil|true|false|undefined|unset|empty|hidden|masked|redacted|n/a)|[*.xX•#-]+|…+"
 _WORDS = (
     r"(?i:str|string|bytes|bool|boolean|int|integer|number|any|object|optional|required|missing|invalid|unknown|yes|no|"
-    r"on|off|ok|enabled|disabled|include|omit|same-origin|inherit|password|passwd|secret|token|credentials?|"
+    r"incomplete|secretstr|secretbytes|on|off|ok|enabled|disabled|include|omit|same-origin|inherit|password|passwd|secret|token|credentials?|"
     r"api[_-]?key|bearer|basic|digest)"
 )
 _REFERENCE = (
     r"\$\{?[A-Za-z_][\w.:-]*\}?|\$\{\{[^}]*\}\}|\$\(.*|%[A-Za-z_]\w*%"
     r"|%\(?\w*\)?[sdr]|\{\{?[^{}]*\}?\}|<[^<>]*>|\[[A-Za-z _-]*\]"
+    r"|(?i:bearer|basic|token)\s*(?:%s|[{$<].*)?"
 )
 _CODE = (
     r"(?i:[a-z_][a-z_]*(?:\.[a-z_][a-z_]*)+"
@@ -179,6 +185,8 @@ def harmless(kind: str, value: str) -> bool:
         return True
     if kind == "weak_token" and text_pattern(_ID).fullmatch(value):
         return True
+    if kind != "password" and text_pattern(_SMALL).fullmatch(value):
+        return True
     return kind in ("credential", "private_key", "password") and text_pattern(_PATH).fullmatch(value) is not None
 
 
@@ -200,6 +208,7 @@ def shown(kind: str) -> str:
 _NAME_BEFORE = rb"[A-Za-z0-9_.-]*$"
 _LINE_LEAD = rb"(?:^|[\n]|\\+n)[\s+>*#-]*(?:(?:export|set|setx|ENV|env|ARG|declare -x)\s+)?$"
 _QUOTES = rb"(\\*)([\"'`\n])"
+_STRING_LEAD = rb"(?:^|[\s(\[{=,+])(\\*[\"'`])[A-Za-z ]{0,60}$"
 _BLANK_TO_FILL = rb"<[A-Za-z0-9 _.-]{1,60}>"
 _UNTIL_SPACE = rb"[^\s]+"
 _UNTIL_MARK = rb"(?:\[redacted:[a-z0-9_]+\]|[^\s\"'`,;&|<>(){}\[\]\\])+"
@@ -231,15 +240,34 @@ def assigned(data: bytes, groups: Groups) -> Assignment | None:
         return None
     opening = groups[5] if groups[5][0] >= 0 else groups[2]
     if opening[0] >= 0:
-        return _quoted(data, reach, opening, kind)
+        return (
+            None
+            if _is_prompt(data, reach, groups[1][1], opening)
+            else _quoted(data, (reach, groups[1][1]), opening, kind)
+        )
     return _unquoted(data, reach, groups, kind)
 
 
-def _quoted(data: bytes, reach: int, opening: tuple[int, int], kind: str) -> Assignment | None:
+def _quoted(data: bytes, name: tuple[int, int], opening: tuple[int, int], kind: str) -> Assignment | None:
     start = opening[1]
     end = quoted_end(data, start, data[opening[0] : start])
     value = data[start:end].decode("utf-8", "replace")
-    return None if harmless(kind, value) else Assignment(reach, start, end, shown(kind))
+    named_alike = data[name[0] : name[1]].lower() == data[start:end].lower()
+    if named_alike or harmless(kind, value) or _is_tiny(kind, value):
+        return None
+    return Assignment(name[0], start, end, shown(kind))
+
+
+def _is_tiny(kind: str, value: str) -> bool:
+    """`token == "("` is a parser at work."""
+    return kind == "weak_token" and len(value) < 6
+
+
+def _is_prompt(data: bytes, reach: int, end: int, opening: tuple[int, int]) -> bool:
+    """In `input("Your password: ")` the quote after the name closes a string."""
+    quote = data[opening[0] : opening[1]].lstrip(b"bBrRfFuU")
+    found = bytes_pattern(_STRING_LEAD).search(data[max(0, reach - _BACK) : reach])
+    return found is not None and found.group(1) == quote and quote[-1:] not in data[end : opening[0]]
 
 
 def _unquoted(data: bytes, reach: int, groups: Groups, kind: str) -> Assignment | None:
@@ -249,7 +277,12 @@ def _unquoted(data: bytes, reach: int, groups: Groups, kind: str) -> Assignment 
     shouted = data[reach : groups[1][1]].isupper()
     setting = equals and at_line_start and groups[4][0] == start and (shouted or _is_setting(data, start))
     found = bytes_pattern(_UNTIL_SPACE if setting else _UNTIL_MARK).match(data, start)
-    if found is None or bytes_pattern(_BLANK_TO_FILL).match(data, start):
+    if (
+        found is None
+        or kind == "cookie"
+        or _is_attribute(data, reach, groups[1][1], found.group())
+        or bytes_pattern(_BLANK_TO_FILL).match(data, start)
+    ):
         return None
     value = found.group().rstrip(b".:!?")
     if _is_ordinary(data, found.end(), kind, value.decode("utf-8", "replace"), setting and shouted):
@@ -260,6 +293,11 @@ def _unquoted(data: bytes, reach: int, groups: Groups, kind: str) -> Assignment 
     return Assignment(reach, start, start + len(value), shown(kind))
 
 
+def _is_attribute(data: bytes, reach: int, end: int, value: bytes) -> bool:
+    """`self.password = user` hands on a name."""
+    return data[reach:end].startswith((b"self.", b"this.", b"cls.")) and value.replace(b"_", b"a").isalpha()
+
+
 def _is_setting(data: bytes, start: int) -> bool:
     """A line like `key=value` of a settings file, not a line of code: the value runs to the next blank."""
     found = bytes_pattern(_UNTIL_SPACE).match(data, start)
@@ -267,7 +305,7 @@ def _is_setting(data: bytes, start: int) -> bool:
 
 
 def _is_ordinary(data: bytes, end: int, kind: str, value: str, literal: bool) -> bool:
-    if harmless(kind, value):
+    if harmless(kind, value) or _is_tiny(kind, value):
         return True
     return not literal and (text_pattern(_WORDS).fullmatch(value) is not None or _is_code(data, end, value))
 
@@ -293,7 +331,7 @@ def flagged(data: bytes, groups: Groups) -> Assignment | None:
     if kind is None:
         return None
     if groups[2][0] >= 0:
-        return _quoted(data, groups[1][0], groups[2], kind)
+        return _quoted(data, groups[1], groups[2], kind)
     end = groups[0][1]
     found = bytes_pattern(_UNTIL_MARK).match(data, end)
     if found is None or found.group()[:1] == b"-":

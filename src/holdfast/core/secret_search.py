@@ -18,7 +18,7 @@ from holdfast.core.secret_rules import EDGE, PHRASES, TOKENS, TokenRule
 
 _SHAPES = [(rule.kind, rule.heads) for rule in TOKENS] + [(rule.kind, rule.heads) for rule in PHRASES]
 KINDS = frozenset([kind for kind, _ in _SHAPES] + [*secret_names.KINDS, "env", "tangled"])
-_ENOUGH = 16  # characters of a token that the cheap look asks for
+_ENOUGH = 6  # characters of a token that the cheap look asks for
 
 
 class Span(NamedTuple):
@@ -128,7 +128,8 @@ def _after_curl(data: bytes, start: int, end: int) -> bool:
 
 
 def _user_and_password(data: bytes, start: int, end: int) -> bool:
-    return b":" in decode(data[start:end].rstrip(b"="))
+    text = decode(data[start:end].rstrip(b"="))
+    return b":" in text and text.isascii() and text.decode("ascii").isprintable()
 
 
 def _random(data: bytes, start: int, end: int) -> bool:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from holdfast.core.errors import HoldfastError, LogDamaged, NotFound
 from holdfast.core.events import Event
-from holdfast.core.state import RunState, evolve, fold, projection, read_snapshot, snapshot
+from holdfast.core.state import AT_REST, RunState, evolve, fold, projection, read_snapshot, snapshot
 from holdfast.core.wire import GENESIS, Plainly, Redact, check_chain, decode, encode
 from holdfast.ports import Lease, Owner, Record, Store
 
@@ -35,31 +35,35 @@ class RunLog:
         self.redact = redact if redact is not None else Plainly()
         self.lease: Lease = store.take(run_id, world.owner, ttl)
         self._sure = False
-        self._reload()
+        try:
+            self._reload()
+        except HoldfastError:
+            store.release(self.lease)
+            raise
 
     @property
     def state(self) -> RunState:
+        """The fold of the log, without anything whose append failed."""
+        if not self._sure:
+            self._reload()
         return self._state
 
     def record(self, *events: Event) -> RunState:
         """Append events, all or none, and return the state after them. Durable when this returns."""
         if not self._sure:
             self._reload()
-        self._sure = False
+        self._sure = not events
         op, at = self.world.new_op(), self.world.now()
         state, head, records = self._state, self._head, []
-        try:
-            for event in events:
-                record, seen = encode(event, self.run_id, state.seq + 1, head, at, op, self.redact)
-                evolve(state, seen)
-                records.append(record)
-                head = record.hash
-        except HoldfastError:
-            self._sure = not records
-            raise
-        self.store.append(self.lease, records, projection(state))
-        self._head = head
-        self._sure = True
+        for event in events:
+            record, seen = encode(event, self.run_id, state.seq + 1, head, at, op, self.redact)
+            evolve(state, seen)
+            records.append(record)
+            head = record.hash
+        if records:
+            self.store.append(self.lease, records, projection(state))
+            self._head = head
+            self._sure = True
         return state
 
     def renew(self) -> None:
@@ -67,9 +71,11 @@ class RunLog:
 
     def close(self) -> None:
         """Keep a snapshot of a run at rest and give the lease back."""
-        if self._sure and self._state.status in ("stopped", "finished"):
-            self.store.save_snapshot(self.run_id, self._state.seq, snapshot(self._state))
-        self.store.release(self.lease)
+        try:
+            if self._sure and self._state.status in AT_REST:
+                self.store.save_snapshot(self.run_id, self._state.seq, snapshot(self._state))
+        finally:
+            self.store.release(self.lease)
 
     def _reload(self) -> None:
         self._state, self._head = read_head(self.store, self.run_id)

@@ -14,7 +14,7 @@ import stat
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import BinaryIO, NamedTuple, Protocol
+from typing import BinaryIO, NamedTuple
 
 import msgspec
 
@@ -27,7 +27,6 @@ from holdfast.core.errors import (
     NotFound,
     OperationReused,
     SequenceConflict,
-    StoreBroken,
     StoreFull,
     StoreReadOnly,
 )
@@ -37,17 +36,13 @@ from holdfast.core.wire import EXTENSION_PREFIX, GENESIS, place
 from holdfast.engine.log import TTL, Finding, World, chained
 from holdfast.ports import Lease, Projection, Record, Store
 
-Tick = Callable[[int], None]
+Tick = Callable[[int], object]
 _OTHER_PLACE = "Choose another place for the file. Nothing is left of it."
 _decode_object = msgspec.json.Decoder(dict[str, object]).decode
 
 
 def no_tick(seq: int) -> None:
     return None
-
-
-class Sink(Protocol):
-    def write(self, data: bytes, /) -> object: ...
 
 
 class Exported(NamedTuple):
@@ -70,7 +65,7 @@ class Imported(NamedTuple):
 # --- export
 
 
-def export_run(store: Store, run_id: str, out: Sink, tick: Tick = no_tick) -> Exported:
+def export_run(store: Store, run_id: str, out: BinaryIO, tick: Tick = no_tick) -> Exported:
     """Write the run as it stands now. Refuses a log whose chain or artifacts are damaged. Writes nothing in the store."""
     head = store.head(run_id)
     if head is None:
@@ -91,7 +86,7 @@ def export_run(store: Store, run_id: str, out: Sink, tick: Tick = no_tick) -> Ex
     return Exported(run_id, head.seq, count, head.hash.hex())
 
 
-def _export_artifacts(store: Store, referred: dict[str, bool], out: Sink) -> int:
+def _export_artifacts(store: Store, referred: dict[str, bool], out: BinaryIO) -> int:
     count = 0
     for digest, needed in referred.items():
         try:
@@ -170,7 +165,6 @@ _FILE_ERRORS: dict[int, tuple[type[StoreFull] | type[StoreReadOnly], str]] = {
     errno.EPERM: (StoreReadOnly, "the place cannot be written"),
     errno.EROFS: (StoreReadOnly, "the place cannot be written"),
 }
-_MISTAKEN = frozenset({errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG, errno.ELOOP, errno.EINVAL})
 
 
 @contextmanager
@@ -178,11 +172,9 @@ def _file_errors(path: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        said = error.strerror or str(error)
-        if error.errno in _MISTAKEN:
-            raise BadFile(path, None, f"it cannot be made ({said})") from error
-        kind, problem = _FILE_ERRORS.get(error.errno or 0, (StoreBroken, f"an input or output error ({said})"))
-        raise kind(path, problem, advice=_OTHER_PLACE) from error
+        if (known := _FILE_ERRORS.get(error.errno or 0)) is None:
+            raise BadFile(path, None, f"it cannot be written ({error.strerror or error})") from error
+        raise known[0](path, known[1], advice=_OTHER_PLACE) from error
 
 
 # --- import
@@ -388,25 +380,20 @@ def check_artifacts(store: Store, run_id: str) -> tuple[Finding, ...]:
     """Are the bytes that the events of a run refer to there, with their hash? Writes nothing."""
     places: dict[str, int] = {}
     for record in store.read(run_id):
-        if digest := _is_needed(record) and _looked_up(record):
+        try:
+            digest = reference(record) if _is_needed(record) else None
+        except BadRecord:
+            continue  # the walk along the chain names it
+        if digest is not None:
             places.setdefault(digest, record.seq)
-    found = (_artifact_finding(store, run_id, seq, digest) for digest, seq in places.items())
-    return tuple(finding for finding in found if finding is not None)
+    return tuple(found for digest, seq in places.items() for found in _damage(store, run_id, seq, digest))
 
 
-def _looked_up(record: Record) -> str | None:
-    """An event that cannot be read is named by the walk along the chain, not here."""
-    try:
-        return reference(record)
-    except BadRecord:
-        return None
-
-
-def _artifact_finding(store: Store, run_id: str, seq: int, digest: str) -> Finding | None:
+def _damage(store: Store, run_id: str, seq: int, digest: str) -> list[Finding]:
     try:
         store.get_artifact(digest)
     except NotFound:
-        return Finding(run_id, seq, f"Artifact {digest} is missing.", LogDamaged.reason)
+        return [Finding(run_id, seq, f"Artifact {digest} is missing.", LogDamaged.reason)]
     except HoldfastError as error:
-        return Finding(run_id, seq, str(error), error.reason)
-    return None
+        return [Finding(run_id, seq, str(error), error.reason)]
+    return []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import sys
+from types import ModuleType
 
 from holdfast.core.errors import ArtifactDamaged
 
@@ -40,7 +41,8 @@ def _inflate(digest: str, size: int, stored: bytes) -> bytes:
     return data
 
 
-def _zstd():  # type: ignore[no-untyped-def]
+def _zstd() -> ModuleType:
+    """Loaded when first needed: most commands never touch an artifact."""
     if sys.version_info >= (3, 14):
         from compression import zstd
     else:

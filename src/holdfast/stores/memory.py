@@ -53,8 +53,8 @@ class MemoryStore:
 
     def release(self, lease: Lease) -> None:
         with self._lock:
-            run = self._runs[lease.run_id]
-            if run.epoch == lease.epoch:
+            run = self._runs.get(lease.run_id)
+            if run is not None and run.epoch == lease.epoch:
                 run.owner = None
 
     def append(self, lease: Lease, records: Sequence[Record], projection: Projection) -> None:

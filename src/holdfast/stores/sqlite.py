@@ -28,6 +28,7 @@ from holdfast.core.errors import (
     OperationReused,
     SequenceConflict,
     StoreBroken,
+    StoreBusy,
     StoreClosed,
     StoreForeign,
     StoreReadOnly,
@@ -93,7 +94,7 @@ class SqliteStore:
         self._strict = witness == "strict"
         self._boot_id = boot_id
         self._patience = patience
-        self._turn = threading.Lock()
+        self._turn = threading.RLock()
         self._queue: deque[_Request] = deque()
         self._readers: list[apsw.Connection] = []
         self._holdings: dict[str, _Holding] = {}
@@ -232,7 +233,7 @@ class SqliteStore:
             raise StoreClosed(self.path, "the store was opened by another process before a fork")
 
     def _in_child(self) -> None:
-        self._forked, self._ready, self._turn = True, False, threading.Lock()
+        self._forked, self._ready, self._turn = True, False, threading.RLock()
         self._queue.clear()
 
     def _writing(self) -> apsw.Connection:
@@ -304,7 +305,9 @@ class SqliteStore:
                 raise LeaseLost(lease.run_id, lease.epoch)
 
     def release(self, lease: Lease) -> None:
-        holding = self._holding(lease)
+        holding = self._holdings.get(lease.run_id)
+        if holding is None:
+            return
         with self._transaction() as writer:
             writer.execute(SQL["release"], (holding.number, lease.epoch))
         self._locks.drop(holding.number, lease.epoch)
@@ -324,9 +327,13 @@ class SqliteStore:
     def append(self, lease: Lease, records: Sequence[Record], projection: Projection) -> None:
         request = _Request(lease, records, projection)
         self._queue.append(request)
-        with self._turn:
+        if not self._turn.acquire(timeout=self._patience):
+            raise StoreBusy(self.path, "another thread of this process kept the turn to write")
+        try:
             if not request.done:
                 self._commit_queue(request)
+        finally:
+            self._turn.release()
         if request.error is not None:
             raise request.error
 
@@ -340,6 +347,8 @@ class SqliteStore:
         except Exception as error:
             self._ready = False
             self._divide(group, error)
+            if not own.done:
+                raise
         except BaseException:
             # the others did not ask for this interruption: they go again, and their operation ids keep it once
             self._ready = False
@@ -495,7 +504,8 @@ class SqliteStore:
 
     def put_artifact(self, data: bytes) -> str:
         digest = blobs.digest_of(data)
-        encoding, packed = blobs.pack(data)
+        with self._door():
+            encoding, packed = blobs.pack(data)
         with self._transaction() as writer:
             writer.execute(SQL["put_artifact"], (bytes.fromhex(digest), len(data), encoding, packed))
         return digest

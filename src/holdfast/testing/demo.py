@@ -81,7 +81,7 @@ class Tally(NamedTuple):
 def kills_of(count: int, seed: int, cues: int) -> list[Kill]:
     """Seeded moments: at the start, at a cue (an acknowledgement, the middle of a write), or a little after one."""
     chance = random.Random(seed)
-    most = max(2, 3 * cues // (2 * max(1, count)))
+    most = max(2, 5 * cues // (4 * max(1, count)))
     return [_kill(chance, most) for _ in range(count)]
 
 

@@ -240,7 +240,7 @@ class World:
         self.faults: Counter[str] = Counter()
         self.trace: Trace = []
         self.queue: list[tuple[float, int, Callable[[], None]]] = []
-        self.count = itertools.count(1)
+        self.numbers = itertools.count(1)
         self.flying: dict[int, Packet] = {}
 
     def _tasks(self) -> list[Task]:
@@ -252,7 +252,7 @@ class World:
         ]
 
     def new_op(self) -> str:
-        return f"{next(self.count):032x}"
+        return f"{next(self.numbers):032x}"
 
     def unfinished(self) -> list[str]:
         return [run_id for run_id, run in self.model.runs.items() if run.state.status != FINISHED]
@@ -265,15 +265,16 @@ class World:
         often = self.rate * (0.35 if at == "rest" else 1)
         if self.clocks.time > QUIET or not self.menu[at] or self.random.random() >= often:
             return None
-        fault = self.random.choice(self.menu[at])
+        return self.random.choice(self.menu[at])
+
+    def count(self, fault: str) -> None:
         self.faults[fault] += 1
-        return fault
 
     def later(self, delay: float, act: Callable[[], None]) -> None:
-        heapq.heappush(self.queue, (self.clocks.time + delay, next(self.count), act))
+        heapq.heappush(self.queue, (self.clocks.time + delay, next(self.numbers), act))
 
     def post(self, packet: Packet) -> None:
-        number = next(self.count)
+        number = next(self.numbers)
         self.flying[number] = packet
         self.later(self.random.uniform(0.1, 3 * TTL), lambda: self.deliver(number))
 
@@ -293,12 +294,14 @@ class World:
             self.note(name, "late append", lease.run_id, records[0].seq, type(error).__name__)
 
     def spawn(self, delay: float) -> None:
-        worker = Worker(self, next(self.count))
+        worker = Worker(self, next(self.numbers))
         self.later(delay, lambda: self.step(worker, worker.live()))
 
     def step(self, worker: Worker, life: Life) -> None:
         fault = self.strike("rest")
         self.note(worker.name, "wakes", fault)
+        if fault is not None:
+            self.count(fault)
         if fault == "clock jump":
             self.clocks.skew = self.random.choice(self.jumps)
         try:

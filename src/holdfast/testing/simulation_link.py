@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple, Protocol, TypeVar
+from typing import NamedTuple, Protocol, TypeVar, cast
 
 from holdfast.core.errors import StoreUnavailable
 from holdfast.ports import Head, Lease, Owner, Projection, Record
@@ -58,6 +58,9 @@ class Chance(Protocol):
     def strike(self, at: str) -> str | None:
         """Which fault happens here, if any."""
 
+    def count(self, fault: str) -> None:
+        """The fault took effect."""
+
     def note(self, *words: object) -> None:
         """Write into the trace."""
 
@@ -79,12 +82,11 @@ class Link:
     def _call(self, call: str, run_id: str, act: Callable[[], T]) -> T:
         fault = self.world.strike(call)
         self.world.note(self.name, call, run_id, fault)
-        if fault == f"{call} lost":
-            raise lost()
-        answer = act()
+        answer = act() if fault != f"{call} lost" else None
         if fault is not None:
+            self.world.count(fault)
             raise lost()
-        return answer
+        return cast(T, answer)
 
     def take(self, run_id: str, owner: Owner, ttl: float) -> Lease:
         return self._call("take", run_id, lambda: self.model.take(run_id, owner, ttl))
@@ -106,7 +108,10 @@ class Link:
 
     def append(self, lease: Lease, records: Sequence[Record], projection: Projection) -> None:
         fault = self.world.strike("append")
-        fate = FATES[fault] if fault is not None else Fate()
+        fate = Fate()
+        if fault is not None:
+            self.world.count(fault)
+            fate = FATES[fault]
         self.world.note(self.name, "append", lease.run_id, records[0].seq, records[0].kind, fault)
         packet = (self.name, lease, tuple(records), projection)
         for _ in range(fate.late):

@@ -1,0 +1,78 @@
+"""What lies around a store on this machine: space, file system, modes, leftovers. Only `remove_drafts` changes anything."""
+
+from __future__ import annotations
+
+import os
+import time
+
+FILES = ("", "-wal", "-shm", "-witness", "-lock")
+OURS = (".holdfast", "holdfast")
+STALE = 60.0  # seconds; making a store takes far less
+
+
+def existing(folder: str) -> str:
+    """The nearest folder that is there."""
+    while not os.path.isdir(folder) and folder != os.path.dirname(folder):
+        folder = os.path.dirname(folder)
+    return folder
+
+
+def free_bytes(folder: str) -> int | None:
+    try:
+        found = os.statvfs(existing(folder))
+    except OSError:
+        return None
+    return found.f_bavail * found.f_frsize
+
+
+def filesystem(folder: str) -> str | None:
+    """The type of the file system under a folder, where the system says so."""
+    try:
+        with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as file:
+            mounts = dict(_mount(line) for line in file)
+    except OSError:
+        return None
+    path = os.path.realpath(existing(folder))
+    while path not in mounts and path != "/":
+        path = os.path.dirname(path)
+    return mounts.get(path)
+
+
+def _mount(line: str) -> tuple[str, str]:
+    before, _, after = line.partition(" - ")
+    return before.split(" ")[4].replace("\\040", " "), after.split(" ")[0]
+
+
+def modes(place: str) -> tuple[tuple[str, int], ...]:
+    """Path and mode of the store's files and of its folder; a folder that is not ours counts only if others may write."""
+    folder = os.path.dirname(place)
+    found = [(path, _mode(path)) for path in (folder, *(place + end for end in FILES))]
+    hidden = 0 if os.path.basename(folder) in OURS else 0o055
+    return tuple((path, mode & ~hidden if path == folder else mode) for path, mode in found if mode)
+
+
+def _mode(path: str) -> int:
+    try:
+        return os.stat(path).st_mode
+    except OSError:
+        return 0
+
+
+def drafts(place: str) -> list[str]:
+    """What an interrupted creation of this store left, old enough that nobody is still at it."""
+    folder, name = os.path.split(place)
+    if not os.path.isdir(folder):
+        return []
+    found = (entry for entry in os.scandir(folder) if entry.name.startswith(f"{name}.new-"))
+    return sorted(entry.path for entry in found if _is_stale(entry))
+
+
+def _is_stale(entry: os.DirEntry[str]) -> bool:
+    return entry.is_file(follow_symlinks=False) and time.time() - entry.stat(follow_symlinks=False).st_mtime > STALE
+
+
+def remove_drafts(place: str) -> list[str]:
+    found = drafts(place)
+    for path in found:
+        os.unlink(path)
+    return found

@@ -1,0 +1,111 @@
+"""`holdfast doctor`: is this set-up sound? Looks only; with --fix it repairs mirrors (witness, snapshots, drafts) and says so."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import closing
+
+import click
+
+from holdfast import app, config
+from holdfast.adapters import surroundings
+from holdfast.cli.output import emit, escape, json_option, say
+from holdfast.cli.render import paint
+from holdfast.core import stops
+from holdfast.core.errors import HoldfastError, TailLost, UsageError
+from holdfast.core.state import snapshot
+from holdfast.engine.health import FAIL, Finding, Seen, drifted_snapshots, examine
+from holdfast.engine.log import read_state
+from holdfast.ports import Store
+
+ACCEPT = "Put the newer copy of the store back, or go on without those events: `holdfast doctor --fix --accept-loss`."
+
+
+@click.command()
+@click.option("--fix", is_flag=True, help="Repair mirrors: the witness, snapshots, unfinished drafts. Never the log.")
+@click.option(
+    "--accept-loss", is_flag=True, help="With --fix: go on without events that the witness knows and the log lost."
+)
+@json_option
+def command(fix: bool, accept_loss: bool, as_json: bool) -> int:
+    """Check the store, the disk, the clock and the runs here."""
+    if accept_loss and not fix:
+        raise UsageError("--accept-loss needs --fix.", advice="`holdfast doctor --fix --accept-loss` does both.")
+    where = config.load()
+    done = list(repair(where, accept_loss)) if fix else []
+    findings = list(diagnose(where))
+    if as_json:
+        emit({"store": where.shown, "findings": [item._asdict() for item in findings], "done": done})
+    else:
+        show(findings, done)
+    return exit_code(findings)
+
+
+def diagnose(where: config.Config) -> Iterator[Finding]:
+    seen = look_around(where)
+    try:
+        store = app.open_configured(where, read_only=True)
+    except HoldfastError as problem:
+        yield from examine(None, problem, seen)
+        return
+    with closing(store):
+        yield from examine(store, None, seen)
+
+
+def look_around(where: config.Config) -> Seen:
+    if where.on_server:
+        return Seen(where.shown, app.now())
+    folder = os.path.dirname(where.place)
+    space, kind = surroundings.free_bytes(folder), surroundings.filesystem(folder)
+    modes, drafts = surroundings.modes(where.place), tuple(surroundings.drafts(where.place))
+    return Seen(where.place, app.now(), space, kind, modes, drafts)
+
+
+def exit_code(findings: list[Finding]) -> int:
+    reasons = [item.reason for item in findings if item.level == FAIL]
+    return stops.exit_code(reasons[0]) if reasons else 0
+
+
+def show(findings: list[Finding], done: list[str]) -> None:
+    for sentence in done:
+        say(f"done  {escape(sentence)}")
+    for item in findings:
+        say(f"{paint(item.level)}{' ' * (6 - len(item.level))}{escape(item.check)}: {escape(item.sentence)}")
+        if item.fix:
+            say(f"      {escape(item.fix)}")
+
+
+# --- repairs
+
+
+def repair(where: config.Config, accept_loss: bool) -> Iterator[str]:
+    """Mirrors only. The log is never changed, and nothing that cannot be rebuilt is deleted."""
+    if app.has_store(where):
+        yield from repair_store(where, accept_loss)
+    for path in [] if where.on_server else surroundings.remove_drafts(where.place):
+        yield f"Removed the unfinished draft {path}."
+
+
+def repair_store(where: config.Config, accept_loss: bool) -> Iterator[str]:
+    """Opening for writing makes a missing witness anew; one that accuses the log is set aside only if told to."""
+    try:
+        store = app.open_configured(where)
+    except TailLost as loss:
+        if not accept_loss:
+            loss.advice = ACCEPT
+            raise
+        kept = app.set_witness_aside(where)
+        yield f"Accepted that events are lost. The witness that knows of them is kept as {kept}."
+        store = app.open_configured(where)
+    with closing(store):
+        if store.facts().get("witness") == "missing":
+            yield "Made a new witness from the log."
+        yield from rebuild_snapshots(store)
+
+
+def rebuild_snapshots(store: Store) -> Iterator[str]:
+    for run_id in list(drifted_snapshots(store)):
+        state = read_state(store, run_id)
+        store.save_snapshot(run_id, state.seq, snapshot(state))
+        yield f"Made the snapshot of run {run_id} again from its log."

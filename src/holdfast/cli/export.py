@@ -1,0 +1,54 @@
+"""`holdfast export`: a run as one file, to read without Holdfast or to import elsewhere. Only reads the store."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Generator
+from contextlib import closing
+from itertools import count
+
+import click
+
+from holdfast import app
+from holdfast.cli.output import emit, escape, json_option, run_argument, say
+from holdfast.cli.render import on_terminal, watched
+from holdfast.core.errors import UsageError
+from holdfast.engine import transfer
+from holdfast.ports import Head, Store
+
+
+@click.command()
+@run_argument()
+@click.argument("file", type=click.Path(allow_dash=True))
+@click.option("--force", is_flag=True, help="Replace a file that is already there.")
+@json_option
+def command(run: str, file: str, force: bool, as_json: bool) -> None:
+    """Write RUN to FILE, events and artifacts, one JSON object to a line; - is standard output."""
+    check_output(file, as_json)
+    with app.reading() as store:
+        done = write(store, app.find_run(store, run), file, force)
+    if as_json:
+        emit({"file": file, **done._asdict()})
+    elif file != "-":
+        say(f"Run {done.run_id}: {done.events} events and {done.artifacts} artifacts in {escape(file)}.")
+
+
+def check_output(file: str, as_json: bool) -> None:
+    if file == "-" and as_json:
+        raise UsageError("The export itself goes to standard output, so --json has no place there.")
+    if file == "-" and on_terminal():
+        raise UsageError("Stored text may do anything to a terminal.", advice="Name a file, or use a pipe.")
+
+
+def write(store: Store, head: Head, file: str, force: bool) -> transfer.Exported:
+    with closing(counter("Exporting", head.seq)) as steps:
+        if file != "-":
+            return transfer.export_file(store, head.run_id, file, force, lambda seq: next(steps))
+        done = transfer.export_run(store, head.run_id, sys.stdout.buffer, lambda seq: next(steps))
+        sys.stdout.buffer.flush()
+        return done
+
+
+def counter(label: str, total: int) -> Generator[int, None, None]:
+    """A progress bar that moves with each `next`."""
+    yield from watched(count(), label, total)

@@ -1,0 +1,70 @@
+"""`holdfast import`: a run from an exported file. The whole file is proven before the store is opened for writing."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, closing, contextmanager
+from typing import BinaryIO
+
+import click
+
+from holdfast import app
+from holdfast.cli.export import counter
+from holdfast.cli.output import emit, json_option, say
+from holdfast.core.errors import NotFound
+from holdfast.engine import transfer
+from holdfast.ports import Store
+
+SAID = {
+    "new": "Run {run_id} is here now, with {events} events.",
+    "extended": "Run {run_id} was here in part; {appended} events were added, {events} in all.",
+    "identical": "Run {run_id} is here already, with the same {events} events.",
+    "older": "Run {run_id} is here already, and has gone on since the {events} events of this file.",
+}
+ARTIFACTS = " {artifacts} artifacts were added."
+
+
+@click.command()
+@click.argument("file", type=click.Path(allow_dash=True))
+@json_option
+def command(file: str, as_json: bool) -> None:
+    """Read a run from FILE, as `holdfast export` wrote it; - is standard input.
+
+    A file that is damaged, cut off or newer is refused with the line, and nothing is written. A run that is here
+    already gets what it lacks; one that went another way is refused.
+    """
+    name = "standard input" if file == "-" else file
+    with source(file) as content:
+        done = bring_in(content, name)
+    if as_json:
+        emit({"file": file, **done._asdict()})
+        return
+    text = SAID[done.outcome] + (ARTIFACTS if done.artifacts else "")
+    say(text.format(**done._asdict()))
+
+
+def source(file: str) -> AbstractContextManager[BinaryIO]:
+    return transfer.open_stream(sys.stdin.buffer) if file == "-" else transfer.open_source(file)
+
+
+def bring_in(content: BinaryIO, name: str) -> transfer.Imported:
+    with store_if_any() as store:
+        found = transfer.survey(store, content, name)
+    if found.complete:
+        return found.imported
+    steps = counter("Importing", found.header.events - found.stored)
+    with closing(app.open_store()) as store, closing(steps):
+        return transfer.import_run(store, content, name, app.world(), found, tick=lambda seq: next(steps))
+
+
+@contextmanager
+def store_if_any() -> Iterator[Store | None]:
+    """The store, for reading only; None where there is none yet, so that a bad file does not make one."""
+    try:
+        store = app.open_store(read_only=True)
+    except NotFound:
+        yield None
+        return
+    with closing(store):
+        yield store

@@ -1,0 +1,218 @@
+"""Is this set-up sound? Checks on a store and on what was seen around it; each answers with findings. Changes nothing.
+
+A finding is ok, warn or fail, says one sentence, and names the command that helps where there is one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from datetime import datetime
+from typing import NamedTuple
+
+from holdfast.core.errors import HoldfastError, NotFound
+from holdfast.engine.log import verify_run
+from holdfast.ports import Head, Store
+
+OK, WARN, FAIL = "ok", "warn", "fail"
+SAFE_SQLITE = (3, 51, 3)
+NETWORK = frozenset(
+    {"nfs", "nfs3", "nfs4", "cifs", "smb3", "smbfs", "9p", "afs", "ceph", "glusterfs", "lustre", "fuse.sshfs"}
+)
+LOW_BYTES, FULL_BYTES = 1 << 30, 64 << 20
+CLOCK_SLACK = 60.0
+RECENT = 200
+NAMED = 5
+DURABLE = {"fsync": "on", "full_page_writes": "on"}
+
+
+class Finding(NamedTuple):
+    check: str
+    level: str
+    sentence: str
+    fix: str = ""
+    reason: str = ""
+
+
+class Seen(NamedTuple):
+    """What was seen around the store: files with their modes, space, time. None means it cannot be known here."""
+
+    place: str
+    now: str
+    free_bytes: int | None = None
+    filesystem: str | None = None
+    modes: tuple[tuple[str, int], ...] = ()
+    drafts: tuple[str, ...] = ()
+
+
+def examine(store: Store | None, problem: HoldfastError | None, seen: Seen) -> Iterator[Finding]:
+    """Every finding. Without a store only what was seen around it is judged."""
+    yield from opening(store, problem, seen)
+    for look in AROUND:
+        yield from look(seen)
+    if store is not None:
+        for check in INSIDE:
+            yield from check(store, seen)
+
+
+def opening(store: Store | None, problem: HoldfastError | None, seen: Seen) -> Iterator[Finding]:
+    if isinstance(problem, NotFound):
+        yield Finding("store", OK, f"There is no store at {seen.place} yet; the first run makes one.")
+    elif problem is not None:
+        fix = "holdfast doctor --fix --accept-loss" if problem.reason == "tail_lost" else ""
+        yield Finding("store", FAIL, str(problem), fix, problem.reason)
+    elif store is not None:
+        facts = store.facts()
+        yield Finding("store", OK, f"{seen.place} opens: {facts['runs']} runs, {facts['events']} events.")
+
+
+# --- around the store
+
+
+def disk(seen: Seen) -> Iterator[Finding]:
+    if seen.free_bytes is None:
+        return
+    free = f"{seen.free_bytes / (1 << 30):.1f} GiB are free."
+    if seen.free_bytes < FULL_BYTES:
+        yield Finding("disk", FAIL, f"The disk is nearly full: {free}", reason="store_full")
+    elif seen.free_bytes < LOW_BYTES:
+        yield Finding("disk", WARN, f"The disk is filling up: {free}")
+    else:
+        yield Finding("disk", OK, free)
+
+
+def filesystem(seen: Seen) -> Iterator[Finding]:
+    if seen.filesystem is None:
+        return
+    if seen.filesystem in NETWORK:
+        sentence = (
+            f"The store is on a network file system ({seen.filesystem}), whose locks and flushes cannot be relied on."
+        )
+        yield Finding("file system", WARN, sentence)
+    else:
+        yield Finding("file system", OK, f"The store is on a local file system ({seen.filesystem}).")
+
+
+def modes(seen: Seen) -> Iterator[Finding]:
+    """Nobody else may read the files; nobody else may write the folder."""
+    open_ones = [(path, mode) for path, mode in seen.modes if mode & 0o077]
+    for path, mode in open_ones:
+        wanted = "700" if mode & 0o40000 else "600"
+        yield Finding(
+            "modes", WARN, f"Others may use {path} (mode {mode & 0o777:o}).", f"chmod {wanted} {quoted(path)}"
+        )
+    if seen.modes and not open_ones:
+        yield Finding("modes", OK, "Only you may read the store.")
+
+
+def drafts(seen: Seen) -> Iterator[Finding]:
+    if seen.drafts:
+        named = ", ".join(seen.drafts[:NAMED])
+        yield Finding(
+            "drafts", WARN, f"A store that was never finished was left behind: {named}.", "holdfast doctor --fix"
+        )
+
+
+def quoted(path: str) -> str:
+    return "'" + path.replace("'", "'\\''") + "'"
+
+
+# --- inside the store
+
+
+def engine(store: Store, seen: Seen) -> Iterator[Finding]:
+    facts = store.facts()
+    name, version = facts["engine"], str(facts["engine_version"])
+    if name == "sqlite" and numbers(version) < SAFE_SQLITE:
+        sentence = f"SQLite {version} can damage a database that two processes write; {'.'.join(map(str, SAFE_SQLITE))} is safe."
+        yield Finding("engine", FAIL, sentence, reason="store_unreadable")
+        return
+    yield Finding("engine", OK, f"{name} {version} is safe to use.")
+    for setting, wanted in DURABLE.items():
+        if facts.get(setting, wanted) != wanted:
+            yield Finding(
+                "engine",
+                FAIL,
+                f"The server runs with {setting} = {facts[setting]}: events can be lost.",
+                reason="store_io",
+            )
+
+
+def numbers(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in version.split(".") if part.isdigit())
+
+
+def witness(store: Store, seen: Seen) -> Iterator[Finding]:
+    state = str(store.facts().get("witness", ""))
+    if state == "missing":
+        sentence = "The head witness is missing, so a lost end of the log would not be noticed."
+        yield Finding("witness", WARN, sentence, "holdfast doctor --fix")
+    elif state.startswith("degraded"):
+        yield Finding(
+            "witness",
+            WARN,
+            f"The head witness cannot be written ({state.partition(': ')[2]}).",
+            "holdfast doctor --fix",
+        )
+    elif state:
+        yield Finding("witness", OK, "The log holds every head that the witness saw.")
+
+
+def clock(store: Store, seen: Seen) -> Iterator[Finding]:
+    newest = max((head.updated_at for head in store.heads(limit=RECENT)), default="")
+    behind = seconds(seen.now, newest) if newest else 0.0
+    if behind is None:
+        yield Finding("clock", WARN, "The newest event carries a time that cannot be read.")
+    elif behind > CLOCK_SLACK:
+        sentence = (
+            f"The clock is {behind:,.0f} s behind the newest event. Order and leases do not depend on it, times do."
+        )
+        yield Finding("clock", WARN, sentence)
+    else:
+        yield Finding("clock", OK, "The clock is not behind the newest event.")
+
+
+def seconds(earlier: str, later: str) -> float | None:
+    try:
+        return (datetime.fromisoformat(later) - datetime.fromisoformat(earlier)).total_seconds()
+    except (ValueError, TypeError):
+        return None
+
+
+def owners(store: Store, seen: Seen) -> Iterator[Finding]:
+    """Runs whose process died with the lease in its hand. A lease that was given back accuses nobody."""
+    gone = [head for head in store.heads(unfinished=True) if is_interrupted(head)]
+    for head in gone[:NAMED]:
+        sentence = f"Run {head.run_id} was interrupted after event {head.seq}; its owner was {head.owner}."
+        yield Finding("owners", WARN, sentence, f"holdfast show {head.run_id}")
+    if len(gone) > NAMED:
+        yield Finding("owners", WARN, f"{len(gone) - NAMED} more runs were interrupted.", "holdfast status --all")
+    if not gone:
+        yield Finding("owners", OK, "No run has lost its owner.")
+
+
+def is_interrupted(head: Head) -> bool:
+    return head.projection.status == "running" and not head.held and head.owner is not None
+
+
+def snapshots(store: Store, seen: Seen) -> Iterator[Finding]:
+    drifted = list(drifted_snapshots(store))
+    for run_id in drifted[:NAMED]:
+        sentence = f"The snapshot of run {run_id} is not the fold of its log."
+        yield Finding("snapshots", WARN, sentence, "holdfast doctor --fix")
+    if not drifted:
+        yield Finding("snapshots", OK, f"The snapshots of the last {RECENT} runs agree with their logs.")
+
+
+def drifted_snapshots(store: Store) -> Iterator[str]:
+    """Of the recent runs, those whose cached state differs from the fold."""
+    for head in store.heads(limit=RECENT):
+        kept = store.load_snapshot(head.run_id)
+        if kept is None:
+            continue
+        findings = verify_run(store, head.run_id).findings
+        if kept[0] > head.seq or any(finding.reason == "snapshot_drift" for finding in findings):
+            yield head.run_id
+
+
+AROUND: tuple[Callable[[Seen], Iterator[Finding]], ...] = (disk, filesystem, modes, drafts)
+INSIDE: tuple[Callable[[Store, Seen], Iterator[Finding]], ...] = (engine, witness, clock, owners, snapshots)

@@ -1,0 +1,141 @@
+"""`holdfast log` streams what was stored: at once, whole, and without understanding it."""
+
+from __future__ import annotations
+
+import json
+import signal
+from contextlib import closing
+
+from holdfast import app
+from holdfast.core.events import NoteRecorded, RunFinished
+from holdfast.core.wire import chain_hash
+from holdfast.ports import Projection, Record
+
+FORTY = "many"
+
+
+def append_raw(place, run_id: str, *bodies: tuple[str, int, bytes]) -> None:
+    """Events as another, newer Holdfast would write them."""
+    with closing(app.open_store(str(place))) as store:
+        lease = store.take(run_id, app.world().owner, 30.0)
+        head = store.head(run_id)
+        seq, previous = head.seq, head.hash
+        for kind, version, body in bodies:
+            seq += 1
+            op, at = f"{seq:032x}", "2026-01-02T03:04:05.678901Z"
+            previous = chain_hash(previous, run_id, seq, kind, version, at, op, body)
+            record = Record(run_id, seq, kind, version, at, body, previous, op)
+            store.append(lease, [record], Projection("m", "", "running"))
+
+
+def test_each_event_is_one_line(holdfast, make_run):
+    make_run("run-1", steps=1)
+    lines = holdfast("log", "run-1").out.splitlines()
+    assert [line.split()[0] for line in lines] == ["1", "2", "3", "4"]
+    assert "run_started" in lines[0] and "awaiting_answer" in lines[3]
+
+
+def test_json_lines_carry_a_schema_version_and_the_whole_event(holdfast, make_run):
+    make_run("run-1", steps=1)
+    events = [json.loads(line) for line in holdfast("log", "run-1", "--json").out.splitlines()]
+    assert [event["seq"] for event in events] == [1, 2, 3, 4]
+    assert {event["schema_version"] for event in events} == {1}
+    assert events[2]["body"] == {"step_id": "step-0", "output": 0}
+    assert len(events[0]["hash"]) == 64
+
+
+def test_after_limit_and_kind_narrow_it(holdfast, make_run):
+    make_run("run-1", steps=3)
+    assert [line.split()[0] for line in holdfast("log", "run-1", "--after", "2", "--limit", "2").out.splitlines()] == [
+        "3",
+        "4",
+    ]
+    lines = holdfast("log", "run-1", "--kind", "step_finished", "--limit", "2").out.splitlines()
+    assert [line.split()[0] for line in lines] == ["3", "5"]
+
+
+def test_unknown_newer_and_unreadable_events_are_shown_raw(holdfast, make_run):
+    make_run("run-1", steps=0, ending="")
+    deep = b"[" * 3000 + b"]" * 3000
+    bodies = [
+        ("step_levitated", 9, b'{"height":3}'),
+        ("run_stopped", 99, b'{"why":"new"}'),
+        ("x_nan", 1, b'{"n":NaN}'),
+        ("x_long", 1, b'{"n":' + b"9" * 5000 + b"}"),
+        ("x_deep", 1, b'{"n":' + deep + b"}"),
+        ("x_lines", 1, b'{"text":"a\\nb\\u2028c"}'),
+    ]
+    append_raw(holdfast.place, "run-1", *bodies)
+    text = holdfast("log", "run-1")
+    assert (text.code, len(text.out.splitlines())) == (0, 7)
+    assert '{"height":3}' in text.out and "NaN" in text.out
+    lines = holdfast("log", "run-1", "--json").out.splitlines()
+    events = [json.loads(line, parse_constant=lambda name: None) for line in lines]
+    assert events[1]["body"] == {"height": 3}
+    assert [("body" in event) for event in events] == [True, True, True, False, False, False, True]
+    assert all("NaN" not in line or "body_text" in line for line in lines)
+
+
+def test_a_long_log_begins_to_print_at_once_and_a_reader_may_leave(holdfast):
+    with closing(app.open_store(str(holdfast.place))) as store:
+        log = app.start_run(store, "mission", run_id=FORTY)
+        for _ in range(40):
+            log.record(*(NoteRecorded(text="x" * 200) for _ in range(1000)))
+        log.close()
+    process = holdfast.start("log", FORTY)
+    assert process.stdout is not None and process.stderr is not None
+    assert "run_started" in process.stdout.readline()
+    process.stdout.close()
+    with process.stderr:
+        assert process.stderr.read() == ""
+    assert process.wait(timeout=20) == 0
+
+
+def test_following_shows_new_events_and_ends_with_the_run(holdfast):
+    with closing(app.open_store(str(holdfast.place))) as store:
+        log = app.start_run(store, "mission", run_id="run-1")
+        process = holdfast.start("log", "run-1", "-f", "--json")
+        assert process.stdout is not None
+        assert json.loads(process.stdout.readline())["kind"] == "run_started"
+        log.record(NoteRecorded(text="first"))
+        assert json.loads(process.stdout.readline())["body"] == {"text": "first"}
+        log.record(NoteRecorded(text="second"))
+        log.record(RunFinished())
+        assert [json.loads(line)["seq"] for line in process.stdout] == [3, 4]
+        assert process.wait(timeout=20) == 0
+        process.communicate()
+
+
+def test_following_a_store_at_rest_sees_a_writer_that_comes_later(holdfast, make_run):
+    make_run("run-1", ending="")
+    for end in ("-wal", "-shm"):
+        settle(holdfast.place)
+        assert not holdfast.place.with_name("holdfast.db" + end).exists()
+    process = holdfast.start("log", "run-1", "-f", "--after", "5")
+    app.record("run-1", NoteRecorded(text="late"), place=str(holdfast.place))
+    assert process.stdout is not None and "late" in process.stdout.readline()
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=20)
+    assert process.returncode == 130
+
+
+def settle(place) -> None:
+    """Bring a store into one file, as a copy to another disk may have it."""
+    import apsw
+
+    if place.with_name("holdfast.db-wal").exists():
+        connection = apsw.Connection(str(place))
+        connection.execute("pragma wal_checkpoint(truncate)").fetchall()
+        connection.close()
+    for end in ("-wal", "-shm"):
+        place.with_name("holdfast.db" + end).unlink(missing_ok=True)
+
+
+def test_ctrl_c_ends_following_with_its_own_exit_code(holdfast, make_run):
+    make_run("run-1", ending="")
+    process = holdfast.start("log", "run-1", "--follow")
+    assert process.stdout is not None and process.stdout.readline()
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=20)
+    assert process.returncode == 130
+    assert "Traceback" not in err

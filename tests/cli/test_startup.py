@@ -1,0 +1,78 @@
+"""What the two most frequent paths load: `holdfast status`, and recording one event as a hook does."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+SLOW = {
+    "asyncio", "backports.zstd", "click", "dataclasses", "inspect", "msgspec", "psycopg", "re2", "rfc8785", "rich",
+    "typing_extensions", "uuid_utils",
+}  # fmt: skip
+NOT_TO_RECORD = {"asyncio", "click", "psycopg", "rich", "uuid_utils", "rfc8785"}
+
+STATUS = """
+import json, sys
+from holdfast.cli.main import perform
+code = perform(sys.argv[1:])
+print(json.dumps([code, sorted(sys.modules)]), file=sys.stderr)
+"""
+RECORD = """
+import json, sys
+from holdfast import app
+from holdfast.core.events import NoteRecorded
+app.record("run-1", NoteRecorded(text="from a hook"))
+print(json.dumps([0, sorted(sys.modules)]), file=sys.stderr)
+"""
+
+
+def loaded(holdfast, program: str, *arguments: str) -> set[str]:
+    done = subprocess.run(
+        [sys.executable, "-c", program, *arguments],
+        env=holdfast.environment(),
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    code, modules = json.loads(done.stderr)
+    assert code == 0
+    return set(modules)
+
+
+@pytest.mark.parametrize("arguments", [["status"], ["status", "--json"]])
+def test_status_loads_nothing_slow(holdfast, make_run, arguments):
+    make_run("run-1")
+    modules = loaded(holdfast, STATUS, *arguments)
+    assert "holdfast.stores.sqlite" in modules
+    assert SLOW & modules == set()
+
+
+def test_status_with_options_loads_the_parser_and_nothing_else(holdfast, make_run):
+    make_run("run-1")
+    assert SLOW & loaded(holdfast, STATUS, "status", "--all") <= {"click", "inspect"}
+
+
+def test_recording_one_event_loads_no_command_line_and_no_server(holdfast, make_run):
+    make_run("run-1")
+    modules = loaded(holdfast, RECORD)
+    assert "msgspec" in modules
+    assert NOT_TO_RECORD & modules == set()
+    assert [line for line in holdfast("log", "run-1").out.splitlines() if "from a hook" in line]
+
+
+def test_a_verb_loads_only_itself(holdfast, make_run):
+    make_run("run-1")
+    modules = loaded(holdfast, STATUS, "log", "run-1")
+    assert {name for name in modules if name.startswith("holdfast.cli.")} <= {
+        "holdfast.cli.log", "holdfast.cli.main", "holdfast.cli.output", "holdfast.cli.overview", "holdfast.cli.render",
+        "holdfast.cli.verbs",
+    }  # fmt: skip
+    assert {"msgspec", "rich", "psycopg"} & modules == set()
+
+
+def test_importing_the_package_loads_none_of_it(holdfast):
+    program = "import json, sys, holdfast; print(json.dumps([0, sorted(sys.modules)]), file=sys.stderr)"
+    assert {name for name in loaded(holdfast, program) if name.startswith("holdfast.")} == set()

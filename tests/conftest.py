@@ -1,0 +1,44 @@
+"""What every test shares: one deterministic property-test profile, honest skips, and the table of points tried."""
+
+import os
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+settings.register_profile(
+    "holdfast", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow], database=None
+)
+settings.load_profile("holdfast")
+
+IN_CI = os.environ.get("HOLDFAST_CI") == "1"
+
+
+@pytest.fixture
+def skip_or_fail():
+    """Skip with one clear line where the machine cannot; in CI nothing may be skipped."""
+
+    def decide(available):
+        if not available:
+            (pytest.fail if IN_CI else pytest.skip)(available.why)
+
+    return decide
+
+
+def pytest_terminal_summary(terminalreporter):
+    rows = [
+        value
+        for reports in terminalreporter.stats.values()
+        for report in reports
+        if getattr(report, "when", None) == "call"
+        for name, value in report.user_properties
+        if name == "crash"
+    ]
+    if rows:
+        terminalreporter.section("crash laboratory: points tried")
+        width = max(len(row[0]) for row in rows)
+        terminalreporter.write_line(f"{'technique':{width}}  {'points':>7} {'whole':>7} {'refused':>7} {'broken':>6}")
+        for name, points, counts, broken in sorted(rows):
+            line = f"{name:{width}}  {points:7} {counts['whole']:7} {counts['refused']:7} {broken:6}"
+            terminalreporter.write_line(line)
+        total = sum(row[1] for row in rows)
+        terminalreporter.write_line(f"{'in all':{width}}  {total:7}")

@@ -1,0 +1,114 @@
+"""The campaign: which technique breaks which workload, how often in `make test`, and how often in `make crash`.
+
+Every entry returns a laboratory report. Sizes add up to the goals in docs/reference/crash-laboratory.md.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import holdfast
+from holdfast.testing import crashlab
+from holdfast.testing.crashlab import blockdev, bytecode, flips, limits, memory
+from holdfast.testing.crashlab.workload import Available, Report
+from tests.crash.workloads import LogWork, Stubborn
+
+SOURCES = [str(Path(holdfast.__file__).parent / name) for name in ("stores", "engine", "core")]
+STORE_FILES = ("holdfast.db", "holdfast.db-wal", "holdfast.db-witness")
+FRESH = {"open_in_work": False}
+YES = Available(True, "")
+
+
+class Entry(NamedTuple):
+    """One line of the campaign: `run(points, seed)` gives its report."""
+
+    name: str
+    points: int
+    full: int
+    run: Callable[[int, int], Report]
+    available: Callable[[], Available] = lambda: YES
+
+
+def kill(**options: object) -> Callable[[int, int], Report]:
+    work = LogWork(**options)  # type: ignore[arg-type]
+    return lambda points, seed: crashlab.kill_everywhere(work, limit=points, seed=seed)
+
+
+def kill_in_recovery(points: int, seed: int) -> Report:
+    return crashlab.kill_everywhere(LogWork(), limit=points, seed=seed, faults_during_recovery=True)
+
+
+def errno(during_recovery: bool = False, **options: object) -> Callable[[int, int], Report]:
+    work = LogWork(**options)  # type: ignore[arg-type]
+    return lambda points, seed: crashlab.errno_everywhere(
+        work, limit=points, seed=seed, faults_during_recovery=during_recovery
+    )
+
+
+def power(events: int, **options: object) -> Callable[[int, int], Report]:
+    work = LogWork(events, **options)  # type: ignore[arg-type]
+    return lambda points, seed: crashlab.power_loss(work, images=points, seed=seed)
+
+
+def failed_sync(work: LogWork) -> Callable[[int, int], Report]:
+    return lambda points, seed: crashlab.power_loss_after_failed_sync(work, images=points, seed=seed)
+
+
+def at_bytecodes(way: str, **options: object) -> Callable[[int, int], Report]:
+    work = LogWork(**options)  # type: ignore[arg-type]
+    return lambda points, seed: bytecode.bytecode_points(work, SOURCES, way, limit=points, seed=seed)
+
+
+def damage(after: int, ways: tuple[str, ...]) -> Callable[[int, int], Report]:
+    """Flip bits and cut files of a store whose writer was killed after an acknowledgement."""
+
+    def run(points: int, seed: int) -> Report:
+        with tempfile.TemporaryDirectory(prefix="crash-") as folder:
+            acked = flips.crashed_store(LogWork(after), Path(folder), after)
+            return flips.flips(LogWork(), Path(folder), acked, STORE_FILES, limit=points, ways=ways, seed=seed)
+
+    return run
+
+
+def no_memory(points: int, seed: int) -> Report:
+    """Each of the allocations of one run (there are about this many), or a seeded choice of them."""
+    return memory.memory_points(LogWork(3), points=bytecode.sample(6600, points, seed), seed=seed)
+
+
+def all_limits(points: int, seed: int) -> Report:
+    report = Report("limits", "log", seed)
+    for part in limits.all_limits(LogWork(20)):
+        report.points += part.points
+        report.violations += part.violations
+        for kind, count in part.counts.items():
+            report.counts[kind] += count
+    return report.done()
+
+
+CAMPAIGN = (
+    Entry("kill at calls", 700, 3000, kill(events=40), crashlab.available),
+    Entry("kill at calls, strict witness", 400, 2000, kill(events=20, witness="strict"), crashlab.available),
+    Entry("kill at calls, new store", 250, 1000, kill(events=4, **FRESH), crashlab.available),
+    Entry("kill at calls, again in recovery", 700, 4000, kill_in_recovery, crashlab.available),
+    Entry("kill by strace", 300, 3000, lambda n, s: crashlab.strace_everywhere(LogWork(24), limit=n, seed=s), crashlab.strace_available),
+    Entry("errno at calls", 1200, 12000, errno(events=16), crashlab.available),
+    Entry("errno at calls, new store", 400, 8000, errno(events=3, **FRESH), crashlab.available),
+    Entry("errno at calls, again in recovery", 450, 10000, errno(during_recovery=True), crashlab.available),
+    Entry("power loss", 8000, 80000, power(60), crashlab.available),
+    Entry("power loss, strict witness", 6000, 60000, power(50, witness="strict"), crashlab.available),
+    Entry("power loss, new store", 3000, 30000, power(30, **FRESH), crashlab.available),
+    Entry("power loss after a failed sync", 2000, 20000, failed_sync(LogWork(12)), crashlab.available),
+    Entry("power loss after a failed sync, asked again", 2000, 20000, failed_sync(Stubborn(12)), crashlab.available),
+    Entry("power loss on a real ext4", 60, 2000, lambda n, s: blockdev.ext4_power_loss(LogWork(40), images=n, seed=s), blockdev.available),
+    Entry("SIGKILL at bytecodes", 1500, 20000, at_bytecodes("kill", events=3)),
+    Entry("SIGKILL at bytecodes, new store", 1000, 10000, at_bytecodes("kill", events=3, **FRESH)),
+    Entry("KeyboardInterrupt at bytecodes", 1500, 20000, at_bytecodes("interrupt", events=3)),
+    Entry("KeyboardInterrupt at bytecodes, new store", 1000, 10000, at_bytecodes("interrupt", events=3, **FRESH)),
+    Entry("allocation failures", 1500, 20000, no_memory, memory.available),
+    Entry("bit flips and cuts", 2500, 150000, damage(24, ("flip", "cut"))),
+    Entry("zeroed sectors", 800, 50000, damage(7, ("flip", "zero"))),
+    Entry("disk full, read-only, limits", 50, 50, all_limits, limits.available),
+)  # fmt: skip

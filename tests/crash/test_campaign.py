@@ -1,0 +1,23 @@
+"""The seeded part of the campaign that runs in `make test`: no technique may find a broken promise."""
+
+import os
+
+import pytest
+
+from holdfast.testing.crashlab import table
+from tests.crash.campaign import CAMPAIGN
+
+SEED = int(os.environ.get("HOLDFAST_CRASH_SEED", "20261116"))
+MAY_REFUSE = ("bit flips", "zeroed")
+
+
+@pytest.mark.crash
+@pytest.mark.parametrize("entry", CAMPAIGN, ids=lambda entry: entry.name.replace(" ", "-"))
+def test_every_acknowledged_event_survives(entry, record_property, skip_or_fail):
+    skip_or_fail(entry.available())
+    report = entry.run(entry.points, SEED)
+    record_property("crash", (entry.name, report.points, report.counts, len(report.violations)))
+    assert report.violations == [], table([report])
+    assert report.points > 0
+    if not entry.name.startswith(MAY_REFUSE):
+        assert report.counts["refused"] == 0, table([report])
