@@ -5,9 +5,11 @@ from __future__ import annotations
 import base64
 import json
 import random
+import re
 import string
 import time
 from itertools import pairwise
+from pathlib import Path
 from urllib.parse import quote, quote_plus
 
 import pytest
@@ -837,3 +839,9 @@ def test_a_stream_holds_back_no_more_than_its_window():
     stream = REDACTOR.stream()
     given_back = sum(len(stream.feed("plain words\n")) for _ in range(5000))
     assert 5000 * 12 - given_back <= WINDOW
+
+
+def test_the_page_lists_every_kind():
+    page = (Path(__file__).parents[2] / "docs" / "reference" / "redaction.md").read_text("utf-8")
+    listed = page.split("<!-- kinds: begin -->")[1].split("<!-- kinds: end -->")[0]
+    assert set(re.findall(r"`(\w+)`", listed)) == KINDS

@@ -10,6 +10,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
+import apsw
+
 import holdfast
 from holdfast.testing import crashlab
 from holdfast.testing.crashlab import blockdev, bytecode, flips, limits, memory
@@ -73,6 +75,16 @@ def damage(after: int, ways: tuple[str, ...]) -> Callable[[int, int], Report]:
     return run
 
 
+def damage_merged(points: int, seed: int) -> Report:
+    """Flip bits of a store whose log was brought home into the database file."""
+    with tempfile.TemporaryDirectory(prefix="crash-") as folder:
+        acked = flips.finished_store(LogWork(60), Path(folder))
+        connection = apsw.Connection(str(Path(folder) / ".holdfast" / "holdfast.db"))
+        connection.execute("pragma wal_checkpoint(truncate)").fetchall()
+        connection.close()
+        return flips.flips(LogWork(), Path(folder), acked, ["holdfast.db"], limit=points, ways=("flip", "zero"), seed=seed)
+
+
 def no_memory(points: int, seed: int) -> Report:
     """Each of the allocations of one run (there are about this many), or a seeded choice of them."""
     return memory.memory_points(LogWork(3), points=bytecode.sample(6600, points, seed), seed=seed)
@@ -109,6 +121,7 @@ CAMPAIGN = (
     Entry("KeyboardInterrupt at bytecodes, new store", 1000, 10000, at_bytecodes("interrupt", events=3, **FRESH)),
     Entry("allocation failures", 1500, 20000, no_memory, memory.available),
     Entry("bit flips and cuts", 2500, 150000, damage(24, ("flip", "cut"))),
+    Entry("bit flips in a merged database", 1500, 50000, damage_merged),
     Entry("zeroed sectors", 800, 50000, damage(7, ("flip", "zero"))),
     Entry("disk full, read-only, limits", 50, 50, all_limits, limits.available),
 )  # fmt: skip

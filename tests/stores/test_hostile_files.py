@@ -18,6 +18,7 @@ from typing import Any
 import apsw
 import pytest
 
+from holdfast import app
 from holdfast.core import errors, stops
 from holdfast.core.events import NoteRecorded, RunStarted, StepFinished, StepStarted
 from holdfast.core.values import Owner
@@ -25,7 +26,7 @@ from holdfast.engine.log import RunLog, World, read_head, verify_run
 from holdfast.stores.sqlite import SqliteStore
 
 NAME = "holdfast.db"
-LIMIT = 10.0
+LIMIT = 8.0
 Open = Callable[[Path], Any]
 
 
@@ -72,9 +73,11 @@ def alter(path: Path, *statements: str) -> None:
 
 
 def everything(folder: Path) -> dict[str, tuple[int, str]]:
-    """Every name in a folder with its kind and its bytes."""
+    """Every name in a folder with its kind and its bytes, but for SQLite's shared memory and a log without content."""
     found = {}
     for path in sorted(folder.rglob("*")):
+        if path.name.endswith("-shm") or (path.name.endswith("-wal") and path.lstat().st_size == 0):
+            continue
         mode = path.lstat().st_mode
         content = os.readlink(path) if stat.S_ISLNK(mode) else path.read_bytes().hex() if stat.S_ISREG(mode) else ""
         found[str(path.relative_to(folder))] = (mode, content)
@@ -268,7 +271,7 @@ def test_a_link_in_place_of_the_file_is_refused(folder, tmp_path, opened):
     link.parent.mkdir()
     link.symlink_to(folder / NAME)
     before = everything(folder)
-    refused(opened, link, errors.StoreForeign)
+    refused(opened, link, errors.StoreError)
     assert everything(folder) == before
 
 
@@ -280,13 +283,17 @@ def test_a_link_to_nothing_in_place_of_the_file_makes_no_file(tmp_path):
     assert not (tmp_path / "elsewhere.db").exists()
 
 
-def test_a_link_in_place_of_the_folder_is_refused_for_writing(folder, tmp_path):
-    """The folder is checked before it is resolved: what a repository plants as .holdfast is not followed."""
-    link = tmp_path / "repository" / ".holdfast"
-    link.parent.mkdir()
-    link.symlink_to(folder)
+@pytest.mark.parametrize("read_only", [True, False])
+def test_a_link_in_place_of_the_folder_is_refused(folder, tmp_path, monkeypatch, read_only):
+    """What a repository plants as .holdfast is not followed."""
+    repository = tmp_path / "repository"
+    (repository / ".git").mkdir(parents=True)
+    (repository / ".git" / "HEAD").write_text("ref: refs/heads/main")
+    (repository / ".holdfast").symlink_to(folder)
+    monkeypatch.chdir(repository)
     before = everything(folder)
-    refused(for_writing, link / NAME, errors.StoreForeign)
+    with pytest.raises(errors.StoreForeign):
+        app.open_store(read_only=read_only, environ={"HOME": str(tmp_path)})
     assert everything(folder) == before
 
 
@@ -330,7 +337,7 @@ def test_a_fifo_beside_the_file_does_not_hang(folder, end, how):
     os.mkfifo(path)
     before = everything(folder)
     reason = reason_in_a_child(folder / NAME, how)
-    assert stops.is_known(reason) or (how, end) == ("reading", "-lock")
+    assert reason == "" or stops.is_known(reason)
     assert stat.S_ISFIFO(path.lstat().st_mode)
     assert everything(folder)[NAME] == before[NAME]
 
@@ -357,12 +364,21 @@ def test_an_older_copy_of_the_database_beside_the_newer_witness_has_lost_its_tai
 
 
 def test_a_deleted_tail_is_lost(folder, opened):
-    alter(
-        folder / NAME,
-        "delete from events where place = (select max(place) from events)",
-        "update runs set seq = seq - 1 where run_no = 2",
-    )
+    alter(folder / NAME, "delete from events where place = (select max(place) from events)")
     refused(opened, folder / NAME, errors.TailLost)
+
+
+def test_a_deleted_tail_of_a_run_that_rests_is_found_however_many_came_after_it(tmp_path):
+    """The witness remembers recent heads only; a run that was closed long ago must not lose its end unnoticed."""
+    path = tmp_path / "f" / NAME
+    with SqliteStore(path, boot_id="b") as store:
+        for number in range(70):
+            a_run(store, f"run-{number}", notes=1)
+    alter(path, f"delete from events where place = {1 << 32 | 4}")
+    with pytest.raises(errors.LogDamaged), SqliteStore(path, boot_id="b", read_only=True) as store:
+        findings = verify_run(store, "run-0").findings
+        if findings:
+            raise errors.LogDamaged(findings[0].problem)
 
 
 def test_a_deleted_log_is_lost(folder, opened):
@@ -408,9 +424,9 @@ DAMAGE: dict[str, tuple[tuple[str, ...], str, int]] = {
     "an event missing in the middle": ((f"delete from events where place = {RUN_1 | 3}",), "run-1", 3),
     "the first event missing": ((f"delete from events where place = {RUN_1 | 1}",), "run-1", 1),
     "two events in another order": (
-        (f"update events set place = 99 where place = {RUN_1 | 4}",
-         f"update events set place = {RUN_1 | 4} where place = {RUN_1 | 5}",
-         f"update events set place = {RUN_1 | 5} where place = 99"), "run-1", 4),
+        (f"update events set place = 99 where place = {RUN_1 | 3}",
+         f"update events set place = {RUN_1 | 3} where place = {RUN_1 | 4}",
+         f"update events set place = {RUN_1 | 4} where place = 99"), "run-1", 3),
     "events swapped between runs": (
         (f"update events set place = 99 where place = {RUN_1 | 4}",
          f"update events set place = {RUN_1 | 4} where place = {RUN_2 | 4}",
@@ -419,9 +435,7 @@ DAMAGE: dict[str, tuple[tuple[str, ...], str, int]] = {
         ("update runs set run_id = 'z' where run_no = 1", "update runs set run_id = 'run-1' where run_no = 2",
          "update runs set run_id = 'run-2' where run_no = 1"), "run-1", 1),
     "a body that is not JSON": ((f"update events set body = 'x' where place = {RUN_1 | 3}",), "run-1", 3),
-    "a head that is behind": (("update runs set seq = 5, hash = (select hash from events where"
-                               f" place = {RUN_1 | 5}) where run_no = 1",), "run-1", 6),
-    "a head with another hash": (("update runs set hash = zeroblob(32) where run_no = 1",), "run-1", 6),
+    "counts that show something else": ((f"update events set steps_done = 9 where place = {RUN_1 | 6}",), "run-1", 6),
     "a list that shows something else": (("update runs set status = 'finished' where run_no = 1",), "run-1", 6),
     "an operation of the wrong length": ((f"update events set op = x'00' where place = {RUN_1 | 3}",), "run-1", 3),
     "a hash of the wrong length": ((f"update events set hash = x'00' where place = {RUN_1 | 3}",), "run-1", 3),
@@ -440,23 +454,13 @@ def test_a_log_that_was_meddled_with_is_found_by_name_and_place(folder, name):
     assert everything(folder) == before
 
 
-@pytest.mark.parametrize("name", [name for name in DAMAGE if "head" not in name and "list" not in name])
+@pytest.mark.parametrize("name", [name for name in DAMAGE if "show something else" not in name and "shows" not in name])
 def test_nobody_writes_to_a_log_that_was_meddled_with(folder, name):
     alter(folder / NAME, *DAMAGE[name][0])
     with SqliteStore(folder / NAME, boot_id="b") as store:
         events = list(store.read("run-1"))
         with pytest.raises(errors.LogDamaged):
             RunLog(store, "run-1", a_world("writer"))
-        assert list(store.read("run-1")) == events
-
-
-@pytest.mark.parametrize("name", ["a head that is behind", "a head with another hash"])
-def test_nobody_writes_after_a_head_that_was_moved(folder, name):
-    alter(folder / NAME, *DAMAGE[name][0])
-    with SqliteStore(folder / NAME, boot_id="b") as store:
-        events = list(store.read("run-1"))
-        with pytest.raises(errors.HoldfastError), RunLog(store, "run-1", a_world("writer")) as log:
-            log.record(NoteRecorded(text="on top of damage"))
         assert list(store.read("run-1")) == events
 
 

@@ -91,7 +91,7 @@ def name_kind(name: str) -> str | None:
 def _token_kind(name: str) -> str:
     if text_pattern(_SIGN_IN).search(name):
         return "token"
-    return "counted_token" if text_pattern(_PAGING).search(name) else "weak_token"
+    return "weak_token" if text_pattern(_PAGING).search(name) else "weak_token"
 
 
 _ID = (

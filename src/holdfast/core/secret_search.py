@@ -18,7 +18,7 @@ from holdfast.core.secret_rules import EDGE, PHRASES, TOKENS, TokenRule
 
 _SHAPES = [(rule.kind, rule.heads) for rule in TOKENS] + [(rule.kind, rule.heads) for rule in PHRASES]
 KINDS = frozenset([kind for kind, _ in _SHAPES] + [*secret_names.KINDS, "env", "tangled"])
-_ENOUGH = 6  # characters of a token that the cheap look asks for
+_ENOUGH = 10  # characters of a token that the cheap look asks for
 
 
 class Span(NamedTuple):

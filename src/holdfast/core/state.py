@@ -37,7 +37,7 @@ SCHEMA_VERSION = "1.0.0"
 LEGACY = "0.0.0"
 
 READY, RUNNING, STOPPED, FINISHED = "ready", "running", "stopped", "finished"
-AT_REST = frozenset({STOPPED, FINISHED})
+STATUSES = (READY, RUNNING, STOPPED, FINISHED)
 
 # Which events may follow in which status, and the status after it (None: as it was).
 LEGAL: dict[type[Event], dict[str, str | None]] = {

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from holdfast.core.errors import HoldfastError, LogDamaged, NotFound
 from holdfast.core.events import Event
-from holdfast.core.state import AT_REST, RunState, evolve, fold, projection, read_snapshot, snapshot
+from holdfast.core.state import FINISHED, STOPPED, RunState, evolve, fold, projection, read_snapshot, snapshot
 from holdfast.core.wire import GENESIS, Plainly, Redact, check_chain, decode, encode
 from holdfast.ports import Lease, Owner, Record, Store
 
@@ -72,7 +72,7 @@ class RunLog:
     def close(self) -> None:
         """Keep a snapshot of a run at rest and give the lease back."""
         try:
-            if self._sure and self._state.status in AT_REST:
+            if self._sure and self._state.status in (STOPPED, FINISHED):
                 self.store.save_snapshot(self.run_id, self._state.seq, snapshot(self._state))
         finally:
             self.store.release(self.lease)

@@ -219,6 +219,8 @@ class SqliteStore:
             yield
         except (apsw.Error, OSError) as error:
             raise self._named(error) from error
+        except UnicodeDecodeError as error:
+            raise StoreUnreadable(self.path, "it holds text that is not UTF-8, so it was damaged") from error
 
     def _named(self, error: Exception) -> HoldfastError:
         named = translate(error, self.path)
@@ -486,16 +488,24 @@ class SqliteStore:
                 row = reader.execute(SQL["run_no"], (run_id,)).fetchone()
                 base = int(row[0]) << _SHIFT if row else 0
                 rows = reader.execute(SQL["events"], (base | after, base | 0xFFFFFFFF, size)).fetchall() if row else []
-            for place, kind, version, at, op, digest, body in rows:
-                after = place - base
-                yield Record(run_id, after, kind, version, at, body.encode(), digest, op.hex())
+            for row in rows:
+                after = row[0] - base
+                yield self._record(run_id, after, row)
             if len(rows) < size:
                 return
             left = left - len(rows) if left > 0 else left
 
+    def _record(self, run_id: str, seq: int, row: tuple[Any, ...]) -> Record:
+        _, kind, version, at, op, digest, body = row
+        if not _typed(row[1:], (str, int, str, bytes, bytes, str)):
+            raise StoreUnreadable(self.path, f"event {seq} of run {run_id} has columns of a wrong type")
+        return Record(run_id, seq, kind, version, at, body.encode(), digest, op.hex())
+
     def _head(self, row: tuple[Any, ...]) -> Head:
         number, run_id, place, digest = row[:4]
         epoch, host, boot, pid, started, until = row[13:]
+        if not _typed((digest, *row[8:11], epoch, until), (bytes, int, int, int, int, int)):
+            raise StoreUnreadable(self.path, f"the row of run {run_id} has columns of a wrong type")
         owner = None if pid is None else Owner(host, boot, pid, started)
         held = owner is not None and self._alive(number, epoch, boot, until)
         return Head(run_id, place & _SEQ, digest, Projection(*row[4:11]), row[11], row[12], epoch, owner, held)
@@ -556,6 +566,10 @@ def _after_fork() -> None:
 
 
 os.register_at_fork(after_in_child=_after_fork)
+
+
+def _typed(values: Sequence[object], types: Sequence[type]) -> bool:
+    return all(type(value) is wanted for value, wanted in zip(values, types, strict=True))
 
 
 def _size(path: str) -> int:
