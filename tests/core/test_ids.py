@@ -50,7 +50,20 @@ def test_the_grammar_is_what_the_advice_says(text):
 
 
 DIGEST, OP = "0123456789abcdef" * 4, "0123456789abcdef" * 2
-OTHERS = ["", "0", DIGEST[:-1], DIGEST + "0", DIGEST.upper(), "g" * 64, "../" + DIGEST[3:], "٠" * 64, "٠" * 32, None, 5, b"0" * 64]
+OTHERS = [
+    "",
+    "0",
+    DIGEST[:-1],
+    DIGEST + "0",
+    DIGEST.upper(),
+    "g" * 64,
+    "../" + DIGEST[3:],
+    "٠" * 64,
+    "٠" * 32,
+    None,
+    5,
+    b"0" * 64,
+]
 
 
 def test_a_digest_is_sixty_four_and_an_operation_thirty_two_hex_digits():

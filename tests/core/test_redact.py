@@ -239,6 +239,12 @@ def test_a_token_inside_base64_is_found_at_every_alignment(kind, before):
         assert REDACTOR.value({"x": encoded}) == {"x": f"[redacted:{kind}]"}
 
 
+def test_base64_that_follows_other_characters_of_its_alphabet_is_found():
+    for before in ("/", "a/", "ab/", "abc/"):
+        encoded = b64("x " + TOKENS["github_token"] + " tail")
+        assert REDACTOR.text(f"see {before}{encoded} now") == "see [redacted:github_token] now"
+
+
 def test_base64_wrapped_over_lines_is_found():
     encoded = base64.encodebytes(("x" * 30 + " " + TOKENS["github_token"] + " " + "y" * 200).encode()).decode()
     assert REDACTOR.text(f"begin\n{encoded}end") == "begin\n[redacted:github_token]\nend"
@@ -615,6 +621,9 @@ def test_fields_that_only_sound_secret_stay():
         "authorized": "yes",
         "secretary": "Ann",
         "lease_token": UUID,
+        "handoff_token": UUID,
+        "plan_token": "01ARZ3NDEKTSV4RRFFQ69G5FAV",
+        "seen_token": "1234567",
         "token_id": "t-1",
         "cookie_policy": "strict",
         "passed": "all",
@@ -652,6 +661,12 @@ CLEAN = st.text(max_size=40)
 SOME_CANARY = st.sampled_from([text for text, _ in CANARIES.values()])
 FRAGMENT = st.sampled_from(
     [
+        "\x1f",
+        "\t",
+        "\x0c",
+        "\r\n",
+        "-u bob:",
+        "curl ",
         "password",
         "token",
         "api_key",
@@ -709,12 +724,13 @@ def shape(value: object) -> object:
 @OFTEN
 @given(TREE)
 def test_json_bytes_keep_their_shape_and_agree_with_plain_data(value):
-    body = json.dumps(value).encode()
-    clean = REDACTOR.body(body)
-    read = json.loads(clean)
-    assert shape(read) == shape(value)
-    assert read == REDACTOR.value(value)
-    assert REDACTOR.body(clean) == clean
+    expected = REDACTOR.value(value)
+    assert shape(expected) == shape(value)
+    for ascii_only in (True, False):
+        body = json.dumps(value, ensure_ascii=ascii_only).encode("utf-8", "surrogatepass")
+        clean = REDACTOR.body(body)
+        assert json.loads(clean) == expected
+        assert REDACTOR.body(clean) == clean
 
 
 @OFTEN

@@ -200,7 +200,7 @@ class UnsureWriter(LogWork):
 
 def _reload_only_once(log: RunLog) -> None:
     if not hasattr(log, "_state"):
-        log._state, log._head = read_head(log.store, log.run_id)
+        log._state, log._head, log._began = read_head(log.store, log.run_id)
     log._sure = True
 
 

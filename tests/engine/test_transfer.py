@@ -9,6 +9,7 @@ import itertools
 import json
 import os
 import stat
+import tracemalloc
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -31,8 +32,8 @@ from holdfast.core.events import (
     StepFinished,
     StepStarted,
 )
-from holdfast.core.state import snapshot
-from holdfast.core.values import Owner
+from holdfast.core.state import projection, snapshot
+from holdfast.core.values import Owner, Record
 from holdfast.core.wire import GENESIS, chain_hash
 from holdfast.engine import transfer
 from holdfast.engine.log import RunLog, World, read_head, verify_run
@@ -204,12 +205,10 @@ def test_an_event_that_a_newer_holdfast_wrote_can_still_be_exported():
     world = a_world()
     with RunLog(store, RUN, world) as log:
         state = log.record(RunStarted(mission_id="m"))
-        head = store.head(RUN)
+        (last,) = store.read(RUN)
         body = b'{"artifact":"' + store.put_artifact(b"new").encode() + b'"}'
-        record = exchange.Record(RUN, 2, "future_happened", 3, world.now(), body, b"", world.new_op())
-        sealed = chain_hash(head.hash, RUN, 2, record.kind, 3, record.at, record.op, body)
-        from holdfast.core.state import projection
-
+        record = Record(RUN, 2, "future_happened", 3, world.now(), body, b"", world.new_op())
+        sealed = chain_hash(last.hash, RUN, 2, record.kind, 3, record.at, record.op, body)
         store.append(log.lease, [record._replace(hash=sealed)], projection(state))
     lines = parsed(exported(store))
     assert lines[2]["kind"] == "future_happened"
@@ -340,7 +339,10 @@ def test_a_newer_export_appends_the_rest(make_store, tmp_path):
     take_in(there, exported(here), tmp_path)
     with RunLog(here, RUN, a_world("later")) as log:
         log.record(RunStopped(reason="cancelled"), NoteRecorded(text="why"))
-    assert take_in(there, exported(here), tmp_path) == transfer.Imported(RUN, "extended", 9, 2, 0)
+    appended: list[int] = []
+    found = take_in(there, exported(here), tmp_path, tick=appended.append)
+    assert found == transfer.Imported(RUN, "extended", 9, 2, 0)
+    assert appended == [9]
     assert list(there.read(RUN)) == list(here.read(RUN))
 
 
@@ -404,20 +406,22 @@ def test_a_run_that_somebody_writes_is_not_imported_into(make_store, tmp_path):
     assert there.head(RUN) is None
 
 
-def test_a_log_that_moved_between_the_look_and_the_write_is_refused(tmp_path):
+def test_a_log_that_moved_between_the_look_and_the_write_is_refused_before_anything_is_written(tmp_path):
     here, there = MemoryStore(), MemoryStore()
     a_run(here)
     take = there.take
 
     def late(run_id: str, owner: Owner, ttl: float) -> Any:
         there.take = take  # type: ignore[method-assign]
-        a_run(there, world=a_world("rival"))
+        with RunLog(there, RUN, a_world("rival")) as log:
+            log.record(RunStarted(mission_id="m"))
         return take(run_id, owner, ttl)
 
     there.take = late  # type: ignore[method-assign]
     with pytest.raises(errors.SequenceConflict):
         take_in(there, exported(here), tmp_path)
-    assert there.head(RUN).seq == 7
+    (head,) = there.heads()
+    assert (head.seq, head.held, there._artifacts) == (1, False, {})
 
 
 # --- files that are not what they must be
@@ -638,7 +642,11 @@ def test_a_decompression_bomb_is_not_inflated(sqlite, tmp_path, good):
     assert len(bomb["data"]) < 20_000
     lines = parsed(good)
     lines[8] = bomb | {"size": 100}
+    tracemalloc.start()
     refuse(sqlite, joined(lines), tmp_path, errors.ArtifactDamaged, "line 9")
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 16 * 1024 * 1024
 
 
 def test_an_artifact_over_the_limit_is_not_exported(monkeypatch):
@@ -688,7 +696,7 @@ def test_no_flipped_byte_is_accepted_as_something_else(data):
         assert stops.is_known(error.reason)
         assert "file" in str(error)
     else:
-        assert [item for item in records if isinstance(item, exchange.Record)] == list(here.read(RUN))
+        assert [item for item in records if isinstance(item, Record)] == list(here.read(RUN))
     assert list(there.heads()) == []
 
 
@@ -723,14 +731,9 @@ def test_a_file_that_changes_between_the_two_readings_is_refused(tmp_path, good)
     path = tmp_path / "run.jsonl"
     path.write_bytes(good)
     store = MemoryStore()
-    look = store.get_artifact
-
-    def meddle(digest: str) -> bytes:
-        with path.open("ab") as file:
-            file.write(b" ")
-        return look(digest)
-
-    store.get_artifact = meddle  # type: ignore[method-assign]
-    with transfer.open_source(str(path)) as file, pytest.raises(errors.BadFile):
-        transfer.import_run(store, file, str(path), a_world())
+    with transfer.open_source(str(path)) as file:
+        found = transfer.survey(store, file, str(path))
+        path.write_bytes(good + b" ")
+        with pytest.raises(errors.BadFile, match="changed"):
+            transfer.import_run(store, file, str(path), a_world(), found)
     assert list(store.heads()) == []

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import os
-import socket
 import time
 
 from holdfast.core.values import Owner
@@ -63,7 +62,7 @@ def process_started(pid: int) -> str:
 
 def this_process() -> Owner:
     pid = os.getpid()
-    return Owner(socket.gethostname(), boot_id(), pid, process_started(pid))
+    return Owner(os.uname().nodename, boot_id(), pid, process_started(pid))
 
 
 def now() -> str:

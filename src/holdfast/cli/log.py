@@ -77,6 +77,7 @@ def follow_run(
             batch = list(store.read(run_id, after, 512)) if store is not None else []
             if batch:
                 after = batch[-1].seq
+                view.look_again()
                 yield batch
             elif finished:
                 return
@@ -97,6 +98,10 @@ class View:
         self._store: Store | None = None
         self._stamp: object = None
         self._quiet = False
+
+    def look_again(self) -> None:
+        """A file's time is coarse: a write just after a look may leave it the same. So look twice, a while apart."""
+        self._stamp = None
 
     def refreshed(self) -> Store | None:
         """The store as it is now; None if its files have not changed for two looks."""

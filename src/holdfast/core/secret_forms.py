@@ -29,7 +29,7 @@ _CERTAIN_FROM = (0, 2, 3)
 @cache
 def text_pattern(pattern: str) -> re.Pattern[str]:
     """Compiled at first use: a process that records one clean event pays for none of them."""
-    return re.compile(pattern)
+    return re.compile(pattern, re.ASCII)
 
 
 @cache

@@ -44,8 +44,9 @@ ASSIGN = (
     rf"({NAME})\\{{0,15}}[\"'`]?[\])]?{_GAP}{{0,4}}"
     rf"(?::[ ]{{0,4}}[A-Za-z][A-Za-z0-9_\[\], .|?]{{0,40}}=[ ]{{0,4}}({_OPEN})|(=>|:=|={{1,3}}|:)({_GAP}{{0,4}})({_OPEN})?)"
 )
-FLAG_TRIGGER = rf"(?:^|[\s\"'`,(\[=])--?(?i:[A-Za-z0-9_-]*)(?:{NAME})[\"'\\]*(?:[\s,]|\\+[nrt])"
-FLAG = rf"(?:^|[\s\"'`,(\[=])--?((?i:[A-Za-z0-9_-]*)(?:{NAME}))\\{{0,15}}[\"']?(?:[\s,]|\\+[nrt]){{1,4}}({_OPEN})?"
+_FLAG_EDGE = r"(?:^|[\s\"'`,(\[=]|\\+[nrtbf]|\\u[0-9a-fA-F]{4})"
+FLAG_TRIGGER = rf"{_FLAG_EDGE}--?[A-Za-z0-9_-]*(?:{NAME})[\"'\\]*(?:[\s,]|\\+[nrt])"
+FLAG = rf"{_FLAG_EDGE}--?([A-Za-z0-9_-]*(?:{NAME}))\\{{0,15}}[\"']?(?:[\s,]|\\+[nrt]){{1,4}}({_OPEN})?"
 
 
 Groups: TypeAlias = Sequence[tuple[int, int]]
@@ -91,7 +92,7 @@ def name_kind(name: str) -> str | None:
 def _token_kind(name: str) -> str:
     if text_pattern(_SIGN_IN).search(name):
         return "token"
-    return "weak_token" if text_pattern(_PAGING).search(name) else "weak_token"
+    return "counted_token" if text_pattern(_PAGING).search(name) else "weak_token"
 
 
 _ID = (

@@ -16,6 +16,8 @@ BASE64 = "A-Za-z0-9+/=_-"
 # Text inside a JSON string inside text shows its line ends as \n, so an `n` may stand directly before a token.
 EDGE = r"(?:^|[^A-Za-z0-9_-]|\\[nrt])"
 GAP = r"(?:\s|\\+[nrt])"
+# A trigger also looks at raw JSON bytes, where any character may be written as an escape.
+RAW_EDGE = r"(?:^|[^A-Za-z0-9_-]|\\[nrtbf]|\\u[0-9a-fA-F]{4})"
 
 
 class TokenRule(NamedTuple):
@@ -237,32 +239,32 @@ PHRASES: tuple[PhraseRule, ...] = (
     ),
     PhraseRule(
         "authorization",
-        rf"(?i:authorization)[^\n]{{0,8}}(?i:{_LONG_SCHEMES})[ +]",
+        rf"(?i:authorization)[^\n]{{0,40}}(?i:{_LONG_SCHEMES})[ +]",
         rf"(?i:authorization)[\"'\\\]]*\s{{0,4}}[:=,]\s{{0,4}}[\"'\\]*(?i:{_LONG_SCHEMES})[ +]([^\r\n{{}}<>$]{{8,}})",
     ),
     PhraseRule(
         "bearer_token",
-        r"(?i:bearer)(?:\s|\+|%20)+[\"']?[A-Za-z0-9._~+/=-]{12}",
+        rf"(?i:bearer)(?:{GAP}|\+|%20)+[\"'\\]*[A-Za-z0-9._~+/=-]{{12}}",
         r"(?i:bearer)(?:\s|\+|%20)+[\"']?([A-Za-z0-9._~+/=-]{12,})",
         ("Bearer ", "bearer "),
         check="random",
     ),
     PhraseRule(
         "basic_auth",
-        r"(?i:basic)\s+[A-Za-z0-9+/_-]{8}",
+        rf"(?i:basic){GAP}+[A-Za-z0-9+/_-]{{8}}",
         r"(?i:basic)\s+([A-Za-z0-9+/_-]{8,}={0,2})",
         ("Basic ",),
         check="user_and_password",
     ),
     PhraseRule(
         "basic_auth",
-        r"\"auth\\*\"\s*:\s*\\*\"[A-Za-z0-9+/]{6}",
+        rf"\"auth\\*\"{GAP}*:{GAP}*\\*\"[A-Za-z0-9+/]{{6}}",
         r"\"auth\\*\"\s*:\s*\\*\"([A-Za-z0-9+/]{6,}={0,2})\\*\"",
         check="user_and_password",
     ),
     PhraseRule(
         "basic_auth",
-        r"(?:\s|[\"',])(?:-u|--user|--proxy-user)[\"',\s=]",
+        rf"{RAW_EDGE}(?:-u|--user|--proxy-user)(?:[\"',\s=]|\\)",
         r"(?:\s|[\"',])(?:-u|--user|--proxy-user)[\"',\s=]{1,4}[^\s:\"']+:([^\s\"'\\]+)",
         check="after_curl",
     ),

@@ -14,7 +14,7 @@ import re2
 from holdfast.core import secret_names
 from holdfast.core.secret_forms import BASE64_RUN, HeadsInBase64, base64_forms, decode, flexible, pieces
 from holdfast.core.secret_names import ASSIGN, ASSIGN_TRIGGER, FLAG, FLAG_TRIGGER, NAME, harmless, looks_random
-from holdfast.core.secret_rules import EDGE, PHRASES, TOKENS, TokenRule
+from holdfast.core.secret_rules import EDGE, PHRASES, RAW_EDGE, TOKENS, TokenRule
 
 _SHAPES = [(rule.kind, rule.heads) for rule in TOKENS] + [(rule.kind, rule.heads) for rule in PHRASES]
 KINDS = frozenset([kind for kind, _ in _SHAPES] + [*secret_names.KINDS, "env", "tangled"])
@@ -104,8 +104,8 @@ def _rule_leads() -> Iterator[Lead]:
 
 def _token_pattern(rule: TokenRule) -> tuple[str, str, str, str]:
     heads = "(?:" + "|".join(map(_literal, rule.heads)) + ")"
-    edge = EDGE if rule.edge else ""
-    trigger = f"{edge}{heads}[{rule.chars}]{{{min(rule.least, _ENOUGH)}}}"
+    edge, raw_edge = (EDGE, RAW_EDGE) if rule.edge else ("", "")
+    trigger = f"{raw_edge}{heads}[{rule.chars}]{{{min(rule.least, _ENOUGH)}}}"
     return rule.kind, trigger, f"{edge}({heads}[{rule.chars}]{{{rule.least},}}{rule.tail})", ""
 
 
@@ -209,8 +209,8 @@ def _named(found: secret_names.Assignment | None) -> Iterator[Span]:
 
 
 def _structure_leads() -> Iterator[Lead]:
-    """Seen in JSON bytes these call for a full reading: escaped plain characters, and name/value pairs."""
-    yield Lead(r"\\u00[2-7]|\\/", _nothing)
+    """Seen in JSON bytes these call for a full reading: escaped plain characters and blanks, and name/value pairs."""
+    yield Lead(r"\\u00(?:[2-7]|0[9aAcCdD])|\\[/f]", _nothing)
     yield Lead(rf"{NAME}\s*\"\s*[,}}]", _nothing)
 
 

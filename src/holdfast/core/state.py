@@ -6,6 +6,7 @@ given and returns it: a run of 100,000 events must not copy 100,000 steps at eac
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -139,6 +140,24 @@ def projection(state: RunState) -> Projection:
 
 def snapshot(state: RunState) -> bytes:
     return msgspec.json.encode(state)
+
+
+def seal(state: RunState, head: bytes) -> bytes:
+    """A snapshot bound to the event it stands at: a line with its hash, then the JSON."""
+    data = snapshot(state)
+    return _seal_of(data, head) + b"\n" + data
+
+
+def unseal(sealed: bytes, head: bytes) -> RunState:
+    """The state of a sealed snapshot. Refuses one that was changed or belongs to another event."""
+    line, _, data = sealed.partition(b"\n")
+    if line != _seal_of(data, head):
+        raise BadFile("The snapshot", None, "its seal does not hold: it was changed, or belongs to another log")
+    return read_snapshot(data)
+
+
+def _seal_of(data: bytes, head: bytes) -> bytes:
+    return hashlib.sha256(b"holdfast/snapshot/1\n" + head + data).hexdigest().encode()
 
 
 def read_snapshot(data: bytes, path: str = "The snapshot") -> RunState:

@@ -8,13 +8,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
-from holdfast.core.errors import HoldfastError, LogDamaged, NotFound
+from holdfast.core.errors import BadFile, HoldfastError, LogDamaged, NewerSchema, NotFound
 from holdfast.core.events import Event
-from holdfast.core.state import FINISHED, STOPPED, RunState, evolve, fold, projection, read_snapshot, snapshot
+from holdfast.core.state import FINISHED, STOPPED, RunState, evolve, projection, seal, snapshot, unseal
 from holdfast.core.wire import GENESIS, Plainly, Redact, check_chain, decode, encode
 from holdfast.ports import Lease, Owner, Record, Store
 
 TTL = 30.0
+SNAPSHOT_EVERY = 500
+SNAPSHOT_DRIFT = "snapshot_drift"
+AT_REST = (STOPPED, FINISHED)
 
 
 class World(NamedTuple):
@@ -28,12 +31,22 @@ class World(NamedTuple):
 class RunLog:
     """The one writer of a run, for as long as its lease holds."""
 
-    def __init__(self, store: Store, run_id: str, world: World, redact: Redact | None = None, ttl: float = TTL) -> None:
+    def __init__(
+        self,
+        store: Store,
+        run_id: str,
+        world: World,
+        redact: Redact | None = None,
+        ttl: float = TTL,
+        *,
+        trust_snapshot: bool = False,
+    ) -> None:
         self.store = store
         self.run_id = run_id
         self.world = world
         self.redact = redact if redact is not None else Plainly()
         self.lease: Lease = store.take(run_id, world.owner, ttl)
+        self._trust_snapshot = trust_snapshot
         self._sure = False
         try:
             self._reload()
@@ -72,13 +85,13 @@ class RunLog:
     def close(self) -> None:
         """Keep a snapshot of a run at rest and give the lease back."""
         try:
-            if self._sure and self._state.status in (STOPPED, FINISHED):
-                self.store.save_snapshot(self.run_id, self._state.seq, snapshot(self._state))
+            if self._sure and (self._state.status in AT_REST or self._state.seq - self._began > SNAPSHOT_EVERY):
+                self.store.save_snapshot(self.run_id, self._state.seq, seal(self._state, self._head))
         finally:
             self.store.release(self.lease)
 
     def _reload(self) -> None:
-        self._state, self._head = read_head(self.store, self.run_id)
+        self._state, self._head, self._began = read_head(self.store, self.run_id, trust_snapshot=self._trust_snapshot)
         self._sure = True
 
     def __enter__(self) -> RunLog:
@@ -96,17 +109,34 @@ def chained(records: Iterable[Record], previous: bytes = GENESIS, after: int = 0
         yield record
 
 
-def read_head(store: Store, run_id: str) -> tuple[RunState, bytes]:
-    """The state of a run and the hash of its last event, read from the log and proven."""
-    state, head = RunState(run_id=run_id), GENESIS
-    for record in chained(store.read(run_id)):
+def read_head(store: Store, run_id: str, *, trust_snapshot: bool = False) -> tuple[RunState, bytes, int]:
+    """The state of a run, the hash of its last event, and the event the proof began at.
+
+    Everything is read and proven; with `trust_snapshot` only what came after a snapshot whose seal holds.
+    """
+    state, head = (trust_snapshot and _from_snapshot(store, run_id)) or (RunState(run_id=run_id), GENESIS)
+    began = state.seq
+    for record in chained(store.read(run_id, after=began), head, began):
         evolve(state, decode(record))
         head = record.hash
-    return state, head
+    return state, head, began
+
+
+def _from_snapshot(store: Store, run_id: str) -> tuple[RunState, bytes] | None:
+    """A snapshot is a cache: one that cannot be used is as good as none."""
+    kept = store.load_snapshot(run_id)
+    event = next(store.read(run_id, after=kept[0] - 1, limit=1), None) if kept else None
+    if kept is None or event is None:
+        return None
+    try:
+        state = unseal(kept[1], event.hash)
+    except (BadFile, NewerSchema):
+        return None
+    return (state, event.hash) if state.seq == event.seq and state.run_id == run_id else None
 
 
 def read_state(store: Store, run_id: str) -> RunState:
-    state, _ = read_head(store, run_id)
+    state, _, _ = read_head(store, run_id)
     if state.seq == 0:
         raise NotFound("run", run_id)
     return state
@@ -140,7 +170,7 @@ def verify_run(store: Store, run_id: str) -> Verification:
             last = record.hash
             evolve(state, decode(record))
             if kept is not None and record.seq == kept[0]:
-                findings += _compare_snapshot(run_id, state, kept[1])
+                findings += _compare_snapshot(state, last, kept[1])
     except HoldfastError as error:
         findings.append(Finding(run_id, state.seq + 1, str(error), error.reason))
         return Verification(run_id, state.seq, tuple(findings))
@@ -152,15 +182,9 @@ def verify_run(store: Store, run_id: str) -> Verification:
     return Verification(run_id, state.seq, tuple(findings))
 
 
-def _compare_snapshot(run_id: str, state: RunState, data: bytes) -> list[Finding]:
+def _compare_snapshot(state: RunState, head: bytes, sealed: bytes) -> list[Finding]:
     try:
-        same = snapshot(read_snapshot(data)) == snapshot(state)
-        problem = "the snapshot is not the fold of the log"
+        same, problem = snapshot(unseal(sealed, head)) == snapshot(state), "the snapshot is not the fold of the log"
     except HoldfastError as error:
         same, problem = False, str(error)
-    return [] if same else [Finding(run_id, state.seq, problem, "snapshot_drift")]
-
-
-def refold(store: Store, run_id: str) -> RunState:
-    """Fold without proving the chain: for looking, not for writing."""
-    return fold((decode(record) for record in store.read(run_id)), RunState(run_id=run_id))
+    return [] if same else [Finding(state.run_id, state.seq, problem, SNAPSHOT_DRIFT)]

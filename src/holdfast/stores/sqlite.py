@@ -7,9 +7,6 @@ sequence and the previous hash are checked by the statement that moves the head,
 from __future__ import annotations
 
 import os
-import secrets
-import shutil
-import tempfile
 import threading
 import time
 import weakref
@@ -46,6 +43,7 @@ from holdfast.stores.witness import GROUPS, Witness, sightings
 _SHIFT = 32
 _PAGE = 512
 _LOOK_EVERY = 50_000_000  # ns between looks at whether the file is still the one we opened
+_POLL = 0.05  # s between looks of a waiting thread, should the one that was to wake it be gone
 _SYNC_EVERY = 1_000_000_000  # ns that the witness on disk may lag behind
 _LAST = "\uffff"
 _SEQ = 0xFFFFFFFF
@@ -64,7 +62,7 @@ class _Holding:
 
 
 class _Request:
-    __slots__ = ("done", "error", "lease", "place", "projection", "records")
+    __slots__ = ("done", "error", "lease", "place", "projection", "records", "woken")
 
     def __init__(self, lease: Lease, records: Sequence[Record], projection: Projection) -> None:
         self.lease = lease
@@ -72,6 +70,7 @@ class _Request:
         self.projection = projection
         self.done = False
         self.place = 0
+        self.woken: threading.Event | None = None
         self.error: Exception | None = None
 
 
@@ -118,7 +117,7 @@ class SqliteStore:
         if os.path.islink(self.path):
             raise StoreForeign(self.path, "the file is a symbolic link")
         if not os.path.exists(self.path):
-            sqlite_file.create(self.path, secrets.token_hex(16), now)
+            sqlite_file.create(self.path, os.urandom(16).hex(), now)
         known = os.path.exists(self.path + "-wal")
         self._connect()
         told = self._witness.open()
@@ -144,10 +143,7 @@ class SqliteStore:
         if not os.path.exists(path):
             raise NotFound("store", path)
         if sqlite_file.needs_copy(path):
-            self._copy = tempfile.mkdtemp(prefix="holdfast-read-")
-            path = os.path.join(self._copy, "copy.db")
-            shutil.copyfile(self.path, path)
-            shutil.copyfile(self.path + "-wal", path + "-wal")
+            self._copy, path = sqlite_file.copy_aside(self.path)
         reader = sqlite_file.open_for_reading(path, self._patience, beside_writer=self._copy is not None)
         self._readers.append(reader)
         self._check_witness(reader)
@@ -196,7 +192,7 @@ class SqliteStore:
             self._witness.close()
             self._locks.close()
             if self._copy is not None:
-                shutil.rmtree(self._copy)
+                sqlite_file.remove_copy(self._copy)
 
     def _sync_witness(self) -> None:
         try:
@@ -329,18 +325,45 @@ class SqliteStore:
     def append(self, lease: Lease, records: Sequence[Record], projection: Projection) -> None:
         request = _Request(lease, records, projection)
         self._queue.append(request)
-        if not self._turn.acquire(timeout=self._patience):
-            raise StoreBusy(self.path, "another thread of this process kept the turn to write")
-        try:
-            if not request.done:
-                self._commit_queue(request)
-        finally:
-            self._turn.release()
+        if not self._lead(request):
+            self._wait(request)
         if request.error is not None:
             raise request.error
 
-    def _commit_queue(self, own: _Request) -> None:
-        """Commit everything that waits, our own request among it."""
+    def _wait(self, request: _Request) -> None:
+        """Another thread is committing: it takes ours along, or wakes us to lead the next group."""
+        request.woken = threading.Event()
+        end = time.monotonic() + self._patience
+        while not request.done and not self._lead(request):
+            if time.monotonic() > end:
+                raise StoreBusy(self.path, "another thread of this process kept the turn to write")
+            request.woken.wait(_POLL)
+            request.woken.clear()
+
+    def _lead(self, own: _Request) -> bool:
+        """Commit everything that waits, our own request among it; False if another thread has the turn."""
+        if not self._turn.acquire(blocking=False):
+            return False
+        try:
+            group = [] if own.done else self._commit_queue(own)
+        finally:
+            self._turn.release()
+        for request in group:
+            if request.woken is not None:
+                request.woken.set()
+        if self._queue:
+            self._wake_next()
+        return True
+
+    def _wake_next(self) -> None:
+        try:
+            woken = self._queue[0].woken
+        except IndexError:
+            return
+        if woken is not None:
+            woken.set()
+
+    def _commit_queue(self, own: _Request) -> list[_Request]:
         group: list[_Request] = []
         try:
             while self._queue:
@@ -358,6 +381,7 @@ class SqliteStore:
             self._queue.clear()
             self._queue.extend(waiting)
             raise
+        return group
 
     def _divide(self, group: list[_Request], error: Exception) -> None:
         """One request must not spoil the others: each goes alone, unless the disk itself has failed."""

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import random
-import secrets
 import time
 from collections.abc import Callable
 
@@ -65,7 +63,7 @@ def sync_folder(folder: str) -> None:
 
 def create(path: str, store_id: str, created_at: str) -> None:
     """Build a whole store beside `path` and link it into place; whoever comes second keeps the first one's."""
-    draft = f"{path}.new-{secrets.token_hex(8)}"
+    draft = f"{path}.new-{os.urandom(8).hex()}"
     os.close(os.open(draft, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600))
     try:
         _build(draft, store_id, created_at)
@@ -158,6 +156,24 @@ def needs_copy(path: str) -> bool:
         return False
 
 
+def copy_aside(path: str) -> tuple[str, str]:
+    """A private copy of a store in a folder of its own: (folder, database)."""
+    import shutil
+    import tempfile
+
+    folder = tempfile.mkdtemp(prefix="holdfast-read-")
+    copy = os.path.join(folder, "copy.db")
+    for end in ("", "-wal"):
+        shutil.copyfile(path + end, copy + end)
+    return folder, copy
+
+
+def remove_copy(folder: str) -> None:
+    import shutil
+
+    shutil.rmtree(folder)
+
+
 def _guarded(name: str, flags: int, patience: float) -> apsw.Connection:
     connection = apsw.Connection(name, flags)
     connection.set_busy_handler(_jitter(patience))
@@ -178,7 +194,8 @@ def _jitter(patience: float) -> Callable[[int], bool]:
         began = now if tries == 0 else began
         if now - began > patience:
             return False
-        time.sleep(random.uniform(0.00002, 0.0002 * min(tries + 1, 25)))
+        chance = int.from_bytes(os.urandom(2), "big") / 65536
+        time.sleep(0.00002 + chance * 0.0002 * min(tries + 1, 25))
         return True
 
     return wait

@@ -1,0 +1,56 @@
+"""`make bench`: every speed goal as a row, measured in this run on this machine. Exits 1 when a goal is missed."""
+
+import argparse
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+
+from bench import append, group, postgres, shape, start
+
+
+def rows(folder):
+    """Yield (what, measured, goal, met)."""
+    bare, ours = append.sqlite_append(folder)
+    ratio = ours.wall_us / bare.wall_us
+    yield "SQLite: one durable 1 KB event / bare insert-and-commit", f"{ratio:.2f} x", "<= 1.3 x", ratio <= 1.3
+    extra = ours.cpu_us - bare.cpu_us
+    yield "SQLite: CPU above the bare insert-and-commit", f"{extra:.0f} us", "<= 60 us", extra <= 60
+    one, eight = group.eight_against_one(str(folder / "group" / "holdfast.db"))
+    yield "SQLite: 8 runs in one process / one run", f"{eight / one:.1f} x", ">= 3 x", eight / one >= 3
+    size = shape.bytes_per_event(folder)
+    yield "SQLite: bytes on disk per 1 KB event", f"{size:,.0f}", "<= 1,536", size <= 1536
+    first, last = shape.flat_cost(folder)
+    yield "cost per event at 100,000 / at 1", f"{last / first:.2f} x", "<= 1.25 x", last / first <= 1.25
+    fold = shape.fold_ten_thousand()
+    yield "fold of 10,000 events", f"{fold:.0f} ms", "<= 60 ms", fold <= 60
+    short, long = shape.open_and_head(folder)
+    yield "open + head, run of 100,000 / run of 10", f"{long / short:.2f} x", "<= 3 x", long / short <= 3
+    nothing, status, record = start.fresh_process(folder)
+    yield "`holdfast status` / `python -c pass`, CPU", f"{status / nothing:.1f} x", "<= 6 x", status / nothing <= 6
+    yield "one event from a fresh process / `python -c pass`, CPU", f"{record / nothing:.1f} x", "<= 6 x", record / nothing <= 6
+    bare, ours = postgres.postgres_append()
+    ratio = ours.wall_us / bare.wall_us
+    yield "PostgreSQL: one durable 1 KB event / bare insert-and-commit", f"{ratio:.2f} x", "<= 1.3 x", ratio <= 1.3
+    one, eight = postgres.postgres_group()
+    yield "PostgreSQL: 8 runs in one process / one run", f"{eight / one:.1f} x", ">= 3 x", eight / one >= 3
+
+
+def main():
+    parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
+    parser.add_argument("--folder", type=Path, help="where to write; the disk matters (default: here)")
+    options = parser.parse_args()
+    folder = Path(tempfile.mkdtemp(prefix=".bench-", dir=options.folder or Path.cwd()))
+    missed = 0
+    try:
+        print(f"{'':60} {'measured':>10}  {'goal':>10}")
+        for what, measured, goal, met in rows(folder):
+            missed += not met
+            print(f"{what:60} {measured:>10}  {goal:>10}  {'' if met else 'MISSED'}", flush=True)
+    finally:
+        shutil.rmtree(folder)
+    return 1 if missed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

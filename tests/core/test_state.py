@@ -1,0 +1,367 @@
+"""What a log means: which event may follow which, what each does, and that a fold is the same however often it is done."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from holdfast.core import errors
+from holdfast.core.events import (
+    EVENTS,
+    CheckpointComplete,
+    EffectFailed,
+    EffectFinished,
+    EffectSettled,
+    EffectStarted,
+    Event,
+    Extension,
+    NoteRecorded,
+    RunFinished,
+    RunResumed,
+    RunStarted,
+    RunStopped,
+    StepFailed,
+    StepFinished,
+    StepStarted,
+)
+from holdfast.core.state import (
+    FINISHED,
+    LEGAL,
+    READY,
+    RUNNING,
+    SCHEMA_VERSION,
+    STATUSES,
+    STOPPED,
+    RunState,
+    evolve,
+    fold,
+    projection,
+    read_snapshot,
+    snapshot,
+)
+from holdfast.core.values import Projection
+from holdfast.core.wire import GENESIS, Plainly, decode, encode
+
+START = RunStarted(mission_id="m", title="t", plan=("a", "b"), input_hash="h")
+OPEN: tuple[Event, ...] = (
+    START,
+    StepStarted(step_id="a"),
+    EffectStarted(effect_key="k", step_id="a", arguments_hash="1"),
+)
+WAYS: dict[str, tuple[Event, ...]] = {
+    READY: (),
+    RUNNING: OPEN,
+    STOPPED: (*OPEN, RunStopped(reason="cancelled", diagnosis="d")),
+    FINISHED: (START, RunFinished()),
+}
+SAMPLES: dict[type[Event], Event] = {
+    RunStarted: START,
+    RunResumed: RunResumed(),
+    RunStopped: RunStopped(reason="cancelled"),
+    RunFinished: RunFinished(),
+    StepStarted: StepStarted(step_id="b"),
+    StepFinished: StepFinished(step_id="a", output={"x": 1}),
+    StepFailed: StepFailed(step_id="a", error="e"),
+    EffectStarted: EffectStarted(effect_key="l", step_id="a"),
+    EffectFinished: EffectFinished(effect_key="k", receipt=7),
+    EffectFailed: EffectFailed(effect_key="k", error="e"),
+    EffectSettled: EffectSettled(effect_key="k", settled_as="done"),
+    CheckpointComplete: CheckpointComplete(checkpoint_id="c", cursor="b"),
+    NoteRecorded: NoteRecorded(text="n"),
+    Extension: Extension(kind="x_a", data={}),
+}
+ALLOWED: set[tuple[type[Event], str]] = {
+    (RunStarted, READY),
+    (RunResumed, RUNNING), (RunResumed, STOPPED),
+    (RunStopped, RUNNING), (RunFinished, RUNNING),
+    (StepStarted, RUNNING), (StepFinished, RUNNING), (StepFailed, RUNNING),
+    (EffectStarted, RUNNING), (EffectFinished, RUNNING), (EffectFailed, RUNNING),
+    (EffectSettled, RUNNING), (EffectSettled, STOPPED),
+    (CheckpointComplete, RUNNING),
+    (NoteRecorded, RUNNING), (NoteRecorded, STOPPED), (NoteRecorded, FINISHED),
+    (Extension, RUNNING), (Extension, STOPPED), (Extension, FINISHED),
+}  # fmt: skip
+
+
+def after(*events: Event) -> RunState:
+    return fold(events)
+
+
+# --- what may follow what
+
+
+def test_every_event_has_a_row_in_the_table():
+    assert LEGAL.keys() == SAMPLES.keys() == {*EVENTS, Extension}
+
+
+@pytest.mark.parametrize("status", STATUSES)
+@pytest.mark.parametrize("kind", SAMPLES, ids=lambda kind: kind.__name__)
+def test_each_pair_of_event_and_status_is_allowed_or_refused(kind, status):
+    """A run with open work cannot finish, so that pair is asked of one without."""
+    way = (START,) if kind is RunFinished and status == RUNNING else WAYS[status]
+    state = after(*way)
+    before = snapshot(state)
+    assert state.status == status
+    if (kind, status) in ALLOWED:
+        seq = state.seq
+        assert evolve(state, SAMPLES[kind]).seq == seq + 1
+        expected = LEGAL[kind][status]
+        assert state.status == (status if expected is None else expected)
+    else:
+        with pytest.raises(errors.IllegalEvent, match=f"the run is {status}") as caught:
+            evolve(state, SAMPLES[kind])
+        assert snapshot(state) == before
+        assert caught.value.reason == "bad_input"
+
+
+REFUSED: dict[str, tuple[Event, tuple[Event, ...], str]] = {
+    "a step twice": (StepStarted(step_id="a"), (), "attempt 2, not 1"),
+    "an attempt left out": (StepStarted(step_id="a", attempt=3), (), "attempt 2, not 3"),
+    "a first attempt that is not the first": (StepStarted(step_id="z", attempt=2), (), "attempt 1, not 2"),
+    "a finished step again": (StepStarted(step_id="a", attempt=2), (StepFinished(step_id="a"),), "already finished"),
+    "the end of a step that never began": (StepFinished(step_id="z"), (), "not open"),
+    "the end of another attempt": (StepFinished(step_id="a", attempt=2), (), "not open"),
+    "two ends of one step": (StepFinished(step_id="a"), (StepFinished(step_id="a"),), "not open"),
+    "a failure after the end": (StepFailed(step_id="a"), (StepFinished(step_id="a"),), "not open"),
+    "an effect twice": (EffectStarted(effect_key="k", step_id="a", arguments_hash="1"), (), "is started"),
+    "a key with other arguments": (EffectStarted(effect_key="k", step_id="a", arguments_hash="2"), (), "other arguments"),
+    "a failed key with other arguments": (
+        EffectStarted(effect_key="k", step_id="a", arguments_hash="2"), (EffectFailed(effect_key="k"),), "other arguments"),
+    "an effect that was done": (
+        EffectStarted(effect_key="k", step_id="a", arguments_hash="1"), (EffectFinished(effect_key="k"),), "is done"),
+    "an effect that was abandoned": (
+        EffectStarted(effect_key="k", step_id="a", arguments_hash="1"),
+        (EffectSettled(effect_key="k", settled_as="abandoned"),), "is abandoned"),
+    "an effect of unknown outcome": (
+        EffectStarted(effect_key="k", step_id="a", arguments_hash="1"),
+        (EffectSettled(effect_key="k", settled_as="unknown"),), "is unknown"),
+    "the end of an effect that never began": (EffectFinished(effect_key="z"), (), "not open"),
+    "two ends of one effect": (EffectFinished(effect_key="k"), (EffectFinished(effect_key="k"),), "not open"),
+    "a failure of an effect that was done": (EffectFailed(effect_key="k"), (EffectFinished(effect_key="k"),), "not open"),
+    "settling what is settled": (
+        EffectSettled(effect_key="k", settled_as="not_done"), (EffectSettled(effect_key="k", settled_as="done"),), "not open"),
+    "the end of a run with open work": (RunFinished(), (), "still open: a, k"),
+    "the end of a run with an open effect": (RunFinished(), (StepFinished(step_id="a"),), "still open: k"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_an_event_that_cannot_follow_is_refused_and_changes_nothing(name):
+    event, then, problem = REFUSED[name]
+    state = after(*OPEN, *then)
+    before = snapshot(state)
+    with pytest.raises(errors.IllegalEvent, match=problem):
+        evolve(state, event)
+    assert snapshot(state) == before
+
+
+# --- what each does
+
+
+def test_a_step_may_be_tried_again_after_it_failed_or_was_cut_off():
+    state = after(
+        START, StepStarted(step_id="a"), StepFailed(step_id="a", error="e"), StepStarted(step_id="a", attempt=2)
+    )
+    assert (state.steps["a"].attempt, state.steps_open, state.steps_done) == (2, {"a": 2}, 0)
+    state = after(
+        START,
+        StepStarted(step_id="a"),
+        RunResumed(),
+        StepStarted(step_id="a", attempt=2),
+        StepFinished(step_id="a", attempt=2),
+    )
+    assert (state.steps["a"].status, state.steps_open, state.steps_done) == ("finished", {}, 1)
+
+
+@pytest.mark.parametrize("then", [EffectFailed(effect_key="k"), EffectSettled(effect_key="k", settled_as="not_done")])
+def test_a_failed_effect_frees_its_key(then):
+    state = after(*OPEN, then, EffectStarted(effect_key="k", step_id="a", arguments_hash="1"))
+    assert state.effects_open == {"k": "started"}
+
+
+def test_an_effect_of_unknown_outcome_stays_open_until_it_is_settled():
+    state = after(*OPEN, EffectSettled(effect_key="k", settled_as="unknown", evidence="no answer"))
+    assert state.effects_open == {"k": "unknown"}
+    evolve(state, EffectSettled(effect_key="k", settled_as="done", by="person"))
+    assert (state.effects_open, state.effects["k"].status) == ({}, "done")
+
+
+def test_a_stop_is_remembered_until_the_run_goes_on():
+    state = after(*WAYS[STOPPED])
+    assert (state.stop_reason, state.diagnosis, state.status) == ("cancelled", "d", STOPPED)
+    evolve(state, RunResumed())
+    assert (state.stop_reason, state.diagnosis, state.status, state.resumes) == (None, "", RUNNING, 1)
+
+
+def test_the_projection_shows_what_the_state_holds():
+    state = after(*OPEN, EffectFinished(effect_key="k"), StepFinished(step_id="a"), StepStarted(step_id="b"))
+    assert projection(state) == Projection("m", "t", RUNNING, None, 1, 1, 0)
+    assert projection(RunState()) == Projection()
+
+
+def test_an_extension_means_nothing_to_the_state():
+    one, other = after(*OPEN), after(*OPEN, SAMPLES[Extension])
+    other.seq -= 1
+    assert snapshot(one) == snapshot(other)
+
+
+def test_two_states_share_nothing():
+    one, other = RunState(), RunState()
+    fold(OPEN, one)
+    assert (other.steps, other.effects, other.steps_open, other.effects_open) == ({}, {}, {}, {})
+
+
+# --- the fold
+
+steps = st.sampled_from(["a", "b", "c"])
+some_events = st.one_of(
+    st.just(START),
+    st.builds(RunResumed),
+    st.builds(RunStopped, reason=st.sampled_from(["cancelled", "interrupted"])),
+    st.builds(RunFinished),
+    st.builds(StepStarted, step_id=steps, attempt=st.integers(1, 3)),
+    st.builds(StepFinished, step_id=steps, attempt=st.integers(1, 3), output=st.integers(0, 9)),
+    st.builds(StepFailed, step_id=steps, attempt=st.integers(1, 3)),
+    st.builds(EffectStarted, effect_key=steps, step_id=steps, arguments_hash=st.sampled_from(["1", "1", "2"])),
+    st.builds(EffectFinished, effect_key=steps),
+    st.builds(EffectFailed, effect_key=steps),
+    st.builds(
+        EffectSettled, effect_key=steps, settled_as=st.sampled_from(["done", "not_done", "unknown", "abandoned"])
+    ),
+    st.builds(CheckpointComplete, checkpoint_id=steps),
+    st.builds(NoteRecorded, text=st.text(st.characters(exclude_categories=["Cs"]), max_size=5)),
+    st.just(SAMPLES[Extension]),
+)
+logs = st.lists(some_events, max_size=60).map(lambda events: [START, *events])
+
+
+def recordable(events: list[Event], state: RunState | None = None) -> list[Event]:
+    """What a writer would have kept of these: each folded before it is appended."""
+    state = RunState() if state is None else state
+    kept = []
+    for event in events:
+        before = snapshot(state)
+        try:
+            evolve(state, event)
+        except errors.IllegalEvent:
+            assert snapshot(state) == before
+        else:
+            kept.append(event)
+    return kept
+
+
+@given(logs)
+def test_a_refused_event_leaves_the_state_alone_and_what_was_kept_folds_to_the_same(events):
+    state = RunState()
+    kept = recordable(events, state)
+    assert snapshot(fold(kept)) == snapshot(state)
+    assert state.seq == len(kept)
+
+
+@settings(max_examples=30)
+@given(logs)
+def test_a_hundred_replays_are_identical(events):
+    kept = recordable(events)
+    assert len({snapshot(fold(kept)) for _ in range(100)}) == 1
+
+
+@given(logs, st.integers(0, 60))
+def test_a_fold_may_go_on_from_a_snapshot_anywhere(events, cut):
+    kept = recordable(events)
+    resumed = read_snapshot(snapshot(fold(kept[:cut])))
+    assert snapshot(fold(kept[cut:], resumed)) == snapshot(fold(kept))
+
+
+@given(logs)
+def test_the_counts_are_those_of_the_parts(events):
+    state = fold(recordable(events))
+    assert state.steps_done == sum(1 for step in state.steps.values() if step.status == "finished")
+    assert set(state.steps_open) == {name for name, step in state.steps.items() if step.status == "started"}
+    assert state.effects_open == {
+        name: effect.status for name, effect in state.effects.items() if effect.status in ("started", "unknown")
+    }
+
+
+@given(logs)
+def test_a_log_that_went_over_the_wire_folds_to_the_same_state(events):
+    kept = recordable(events)
+    head, seen = GENESIS, []
+    for seq, event in enumerate(kept, 1):
+        record, _ = encode(event, "r", seq, head, "2026-01-02T03:04:05.678901Z", "0" * 32, Plainly())
+        head = record.hash
+        seen.append(decode(record))
+    assert snapshot(fold(seen)) == snapshot(fold(kept))
+
+
+# --- snapshots
+
+
+def test_a_snapshot_says_its_version_and_reads_back():
+    state = after(*OPEN)
+    written = json.loads(snapshot(state))
+    assert written["schema_version"] == SCHEMA_VERSION == "1.0.0"
+    assert snapshot(read_snapshot(snapshot(state))) == snapshot(state)
+
+
+def changed(edit: Callable[[dict], object]) -> bytes:
+    data = json.loads(snapshot(after(*OPEN)))
+    edit(data)
+    return json.dumps(data).encode()
+
+
+def test_a_snapshot_without_a_version_is_legacy_and_readable():
+    state = read_snapshot(changed(lambda data: data.pop("schema_version")))
+    assert state.schema_version == "0.0.0"
+    assert (state.mission_id, state.seq) == ("m", 3)
+
+
+def test_an_old_snapshot_with_fewer_fields_is_readable():
+    assert read_snapshot(b'{"mission_id":"m"}') == RunState(schema_version="0.0.0", mission_id="m")
+
+
+@pytest.mark.parametrize("version", ["1.0.1", "1.1.0", "1.99.99"])
+def test_a_newer_minor_version_is_read_and_what_is_unknown_passed_over(version):
+    state = read_snapshot(changed(lambda data: data.update(schema_version=version, came_later=[1])))
+    assert (state.schema_version, state.seq) == (version, 3)
+
+
+@pytest.mark.parametrize("version", ["2.0.0", "2", "10.0.0"])
+def test_a_newer_major_version_is_refused_as_newer(version):
+    with pytest.raises(errors.NewerSchema) as caught:
+        read_snapshot(changed(lambda data: data.update(schema_version=version)))
+    assert (caught.value.reason, caught.value.found, caught.value.known) == ("newer_schema", version, "1.0.0")
+
+
+BROKEN = {
+    "nothing": b"",
+    "not JSON": b"x",
+    "cut off": b'{"schema_version":"1.0.0"',
+    "a list": b"[]",
+    "null": b"null",
+    "not UTF-8": b'{"title":"\xff"}',
+    "a version that is none": b'{"schema_version":"new"}',
+    "a version that is null": b'{"schema_version":null}',
+    "an empty version": b'{"schema_version":""}',
+    "a wrong type": b'{"seq":"1"}',
+    "steps that are none": b'{"steps":{"a":1}}',
+    "brackets without end": b'{"a":' + b"[" * 200_000,
+    "conflict markers": b'<<<<<<< ours\n{"seq":1}\n=======\n{"seq":2}\n>>>>>>> theirs\n',
+}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_a_snapshot_that_is_none_is_refused_by_type(name):
+    with pytest.raises(errors.BadFile, match="no run state"):
+        read_snapshot(BROKEN[name], "state.json")
+
+
+@given(st.binary(max_size=60))
+def test_any_bytes_are_a_snapshot_or_refused_by_type(data):
+    try:
+        read_snapshot(data)
+    except (errors.BadFile, errors.NewerSchema):
+        return

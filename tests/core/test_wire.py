@@ -1,0 +1,329 @@
+"""Every event goes to its record and back; old ones are lifted, newer ones refused by name, and no edit goes unseen."""
+
+from __future__ import annotations
+
+import json
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast.core import wire
+from holdfast.core.errors import BadRecord, ChainBroken, NewerSchema, NotCanonical, SequenceGap, TooLarge
+from holdfast.core.events import (
+    EVENTS,
+    KIND_OF,
+    KINDS,
+    CheckpointComplete,
+    EffectFinished,
+    Event,
+    Extension,
+    NoteRecorded,
+    RunStarted,
+    StepFinished,
+    StepStarted,
+    snake,
+)
+from holdfast.core.values import Record
+from holdfast.core.wire import GENESIS, MAX_EVENT_BYTES, Plainly, check_chain, decode, encode
+
+AT, OP = "2026-01-02T03:04:05.678901Z", "0" * 32
+
+
+def sealed(event: Event, seq: int = 1, previous: bytes = GENESIS, run_id: str = "r") -> Record:
+    return encode(event, run_id, seq, previous, AT, OP, Plainly())[0]
+
+
+def raw(kind: str, version: int, body: bytes) -> Record:
+    return Record("r", 1, kind, version, AT, body, bytes(32), OP)
+
+
+text = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
+plain = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**53) + 1, 2**53 - 1)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | text,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(text, inner, max_size=3),
+    max_leaves=10,
+)
+
+
+def is_writable(value: object) -> bool:
+    try:
+        json.dumps(value, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        return False
+    return not (isinstance(value, int) and abs(value) > 2**53)
+
+
+# --- there and back
+
+
+@pytest.mark.parametrize("kind", EVENTS, ids=lambda kind: kind.__name__)
+def test_every_event_survives_the_round_trip(kind):
+    @given(st.data())
+    def check(data):
+        fields = {field.name: field for field in msgspec.structs.fields(kind)}
+        made = {
+            name: data.draw(plain if name in kind.data_fields else st.from_type(field.type).filter(is_writable), name)
+            for name, field in fields.items()
+        }
+        event = kind(**made)
+        record = sealed(event)
+        assert decode(record) == event
+        assert (record.kind, record.version) == (snake(kind.__name__), kind.version)
+        assert check_chain(record, GENESIS, 1) == record.hash
+        assert isinstance(json.loads(record.body), dict)
+
+    check()
+
+
+@given(st.dictionaries(text, plain, max_size=4), st.integers(1, 2**31 - 1))
+def test_an_extension_is_kept_as_it_is_with_its_version(data, version):
+    event = Extension(kind="x_anything", data=data, tagged=version)
+    record = sealed(event)
+    assert (record.kind, record.version) == ("x_anything", version)
+    assert decode(record) == event
+
+
+def test_the_wire_tag_is_the_name_in_snake_case():
+    assert KIND_OF[CheckpointComplete] == "checkpoint_complete"
+    assert set(KINDS) == {snake(event.__name__) for event in EVENTS}
+    assert all(kind.version >= 1 for kind in EVENTS)
+
+
+def test_what_is_left_at_its_default_takes_no_space():
+    assert sealed(StepStarted(step_id="a")).body == b'{"step_id":"a"}'
+
+
+def test_the_same_event_has_the_same_bytes():
+    event = StepFinished(step_id="a", output={"b": 1, "a": [1.5, None]})
+    assert {sealed(event) for _ in range(100)} == {sealed(event)}
+
+
+class Shout:
+    def body(self, body: bytes) -> bytes:
+        return body.replace(b"secret", b"[hidden]")
+
+
+def test_what_is_written_and_returned_and_hashed_is_the_redacted_event():
+    record, seen = encode(NoteRecorded(text="a secret"), "r", 1, GENESIS, AT, OP, Shout())
+    assert b"secret" not in record.body
+    assert seen == decode(record) == NoteRecorded(text="a [hidden]")
+    assert check_chain(record, GENESIS, 1)
+
+
+# --- old, newer and unknown
+
+
+def test_a_checkpoint_of_version_1_is_lifted_and_invents_no_past():
+    lifted = decode(raw("checkpoint_complete", 1, b'{"checkpoint_id":"c","cursor":"x"}'))
+    assert lifted == CheckpointComplete(checkpoint_id="c", cursor="x", sidecar_written=None)
+
+
+def test_every_old_version_of_every_event_can_be_lifted():
+    for kind, event in KINDS.items():
+        assert {(kind, version) for version in range(1, event.version)} <= wire.LIFTS.keys()
+
+
+def test_no_lift_is_left_for_a_version_that_is_present_or_unknown():
+    assert all(1 <= version < KINDS[kind].version for kind, version in wire.LIFTS)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_newer_version_is_refused_by_name(kind):
+    newer = KINDS[kind].version + 1
+    with pytest.raises(NewerSchema, match=rf"Event 1 \({kind}\) of run r") as caught:
+        decode(raw(kind, newer, b"{}"))
+    assert (caught.value.found, caught.value.known) == (newer, KINDS[kind].version)
+    assert caught.value.reason == "newer_schema"
+
+
+def test_an_unknown_kind_is_refused_as_newer_and_named():
+    with pytest.raises(NewerSchema, match="future_happened"):
+        decode(raw("future_happened", 1, b"{}"))
+
+
+def test_a_record_that_cannot_be_read_can_still_be_listed_and_proven():
+    future = raw("future_happened", 9, b'{"x":1}')
+    digest = wire.chain_hash(GENESIS, "r", 1, future.kind, 9, AT, OP, future.body)
+    future = future._replace(hash=digest)
+    assert check_chain(future, GENESIS, 1) == digest
+    assert "future_happened" in wire.place(future)
+
+
+@pytest.mark.parametrize("version", [0, -1, -(10**9)])
+def test_a_version_that_was_never_written_is_refused(version):
+    with pytest.raises(BadRecord, match="never written"):
+        decode(raw("step_started", version, b'{"step_id":"a"}'))
+
+
+BODIES = {
+    "not JSON": b"x",
+    "empty": b"",
+    "cut off": b'{"step_id":"a"',
+    "a list": b"[]",
+    "a number": b"1",
+    "null": b"null",
+    "a missing field": b"{}",
+    "a wrong type": b'{"step_id":1}',
+    "an unknown field": b'{"step_id":"a","more":1}',
+    "NaN": b'{"step_id":"a","attempt":NaN}',
+    "a fraction for a whole number": b'{"step_id":"a","attempt":1.5}',
+    "text for a number": b'{"step_id":"a","attempt":"1"}',
+    "not UTF-8": b'{"step_id":"\xff"}',
+    "a lone surrogate": b'{"step_id":"\\ud800"}',
+    "something after it": b'{"step_id":"a"} {}',
+    "brackets without end": b'{"step_id":' + b"[" * 100_000,
+    "a constructor of another serialiser": b'{"lc":2,"type":"constructor","id":["os","system"],"args":["true"]}',
+    "a pickle": b"\x80\x04\x95\x00cos\nsystem\n.",
+}
+
+
+@pytest.mark.parametrize("name", BODIES)
+def test_a_body_that_is_not_the_event_is_refused_with_its_place(name):
+    with pytest.raises(BadRecord, match=r"Event 1 \(step_started\) of run r") as caught:
+        decode(raw("step_started", 1, BODIES[name]))
+    assert caught.value.reason == "bad_input"
+
+
+@pytest.mark.parametrize(
+    "name", ["not JSON", "empty", "a list", "null", "not UTF-8", "a lone surrogate", "brackets without end"]
+)
+@pytest.mark.parametrize(("kind", "version"), [("x_mine", 1), ("checkpoint_complete", 1)])
+def test_the_same_holds_for_extensions_and_old_versions(kind, version, name):
+    with pytest.raises(BadRecord):
+        decode(raw(kind, version, BODIES[name]))
+
+
+@given(st.binary(max_size=60), st.sampled_from([*KINDS, "x_mine", "other"]), st.integers(-2, 4))
+def test_any_bytes_are_read_or_refused_by_type(body, kind, version):
+    try:
+        assert isinstance(decode(raw(kind, version, body)), Event)
+    except (BadRecord, NewerSchema) as error:
+        assert "Event 1" in str(error)
+
+
+# --- what cannot be written
+
+
+UNWRITABLE = [
+    StepFinished(step_id="a", output=float("nan")),
+    StepFinished(step_id="a", output=2**53 + 1),
+    StepFinished(step_id="a", output={1: "x", "1": "y"}),
+    StepFinished(step_id="a", output="\ud800"),
+    StepFinished(step_id="a", output=b"bytes"),
+    StepFinished(step_id="a", output=object()),
+    EffectFinished(effect_key="k", receipt={"deep": {1, 2}}),
+    Extension(kind="x_a", data={"n": float("inf")}),
+    NoteRecorded(text="\udfff"),
+    RunStarted(mission_id="m", title="\ud83d"),
+]
+
+
+@pytest.mark.parametrize("event", UNWRITABLE, ids=lambda event: ascii(event)[:60])
+def test_data_without_an_exact_form_is_not_written(event):
+    with pytest.raises(NotCanonical):
+        sealed(event)
+
+
+def test_an_event_over_the_limit_is_refused_and_told_where_to_go():
+    room = MAX_EVENT_BYTES - len(sealed(NoteRecorded(text="")).body)
+    assert len(sealed(NoteRecorded(text="a" * room)).body) == MAX_EVENT_BYTES
+    with pytest.raises(TooLarge) as caught:
+        sealed(NoteRecorded(text="a" * (room + 1)))
+    assert "artifact" in caught.value.advice
+    assert (caught.value.reason, caught.value.limit) == ("too_large", MAX_EVENT_BYTES)
+
+
+@pytest.mark.parametrize("kind", ["mine", "", "run_started", "X_a"])
+def test_an_extension_must_say_that_it_is_one(kind):
+    with pytest.raises(BadRecord):
+        sealed(Extension(kind=kind, data={}))
+
+
+@pytest.mark.parametrize(
+    "kind", ["x_", "x_a b", "x_a\nb", "x_\x1b[2J", "x_../../etc", "x_\u202e", "x_" + "a" * 200, "x_A"]
+)
+def test_the_kind_of_an_extension_is_a_name_in_snake_case(kind):
+    """It is hashed between line breaks, printed, and written into files."""
+    with pytest.raises(BadRecord):
+        sealed(Extension(kind=kind, data={}))
+
+
+# --- the chain
+
+
+def a_chain(length: int = 4, run_id: str = "r") -> list[Record]:
+    records: list[Record] = []
+    previous = GENESIS
+    for seq in range(1, length + 1):
+        records.append(sealed(NoteRecorded(text=f"{seq}"), seq, previous, run_id))
+        previous = records[-1].hash
+    return records
+
+
+def walk(records: list[Record]) -> bytes:
+    previous = GENESIS
+    for expected, record in enumerate(records, 1):
+        previous = check_chain(record, previous, expected)
+    return previous
+
+
+def test_the_hash_is_the_documented_one():
+    import hashlib
+
+    head = f"r\n1\nnote_recorded\n1\n{AT}\n{OP}\n".encode()
+    expected = hashlib.sha256(b"holdfast/event/1\n" + bytes(32) + head + b'{"text":"1"}').digest()
+    assert a_chain(1)[0].hash == expected
+
+
+EDITS = {
+    "run_id": "s", "kind": "note_recorder", "version": 2, "at": "2026-01-02T03:04:05.678902Z", "op": "1" * 32,
+    "body": b'{"text":"two"}', "hash": bytes(32),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("field", EDITS)
+@pytest.mark.parametrize("index", range(4))
+def test_an_edit_of_any_field_of_any_event_is_seen(field, index):
+    records = a_chain()
+    records[index] = records[index]._replace(**{field: EDITS[field]})
+    with pytest.raises(ChainBroken) as caught:
+        walk(records)
+    assert caught.value.seq == index + 1
+
+
+def test_a_gap_a_repeat_and_another_order_are_seen_with_the_number():
+    records = a_chain()
+    for edited, expected, found in (
+        (records[1:], 1, 2),
+        (records[:1] + records[2:], 2, 3),
+        ([records[0], records[0]], 2, 1),
+        ([records[0], records[2], records[1]], 2, 3),
+    ):
+        with pytest.raises(SequenceGap) as caught:
+            walk(edited)
+        assert (caught.value.expected, caught.value.found) == (expected, found)
+
+
+def test_an_event_cannot_move_to_another_run_or_place():
+    ours, theirs = a_chain(run_id="r"), a_chain(run_id="s")
+    with pytest.raises(ChainBroken):
+        walk([ours[0], theirs[1]._replace(run_id="r")])
+    with pytest.raises(ChainBroken):
+        walk([ours[0], ours[2]._replace(seq=2)])
+
+
+@given(st.data())
+def test_no_flipped_bit_of_a_body_goes_unseen(data):
+    records = a_chain()
+    index = data.draw(st.integers(0, 3))
+    body = bytearray(records[index].body)
+    body[data.draw(st.integers(0, len(body) - 1))] ^= 1 << data.draw(st.integers(0, 7))
+    records[index] = records[index]._replace(body=bytes(body))
+    with pytest.raises(ChainBroken):
+        walk(records)
