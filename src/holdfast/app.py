@@ -82,7 +82,7 @@ def now() -> str:
 
 
 def world() -> World:
-    made: World = _slow("engine.log").World(system.Clock(), system.Operations(), system.this_process())
+    made: World = _slow("engine.log").World(system.Clock(), system.operations(), system.this_process())
     return made
 
 
@@ -93,9 +93,9 @@ def redactor(environ: Mapping[str, str] | None = None) -> Redactor:
     return made
 
 
-def write_run(store: Store, run_id: str) -> RunLog:
+def write_run(store: Store, run_id: str, *, trust_snapshot: bool = False) -> RunLog:
     """The writer of a run: takes its lease, redacts what it records."""
-    made: RunLog = _slow("engine.log").RunLog(store, run_id, world(), redactor())
+    made: RunLog = _slow("engine.log").RunLog(store, run_id, world(), redactor(), trust_snapshot=trust_snapshot)
     return made
 
 
@@ -121,7 +121,7 @@ def start_run(
 
 def record(run_id: str, *events: Event, place: str | None = None) -> RunState:
     """What a hook does: open, take the lease, append, close. The events are durable when this returns."""
-    with closing(open_store(place)) as store, write_run(store, run_id) as log:
+    with closing(open_store(place)) as store, write_run(store, run_id, trust_snapshot=True) as log:
         return log.record(*events)
 
 

@@ -23,7 +23,7 @@ class Store(Protocol):
         """Give the right back. A lease that was lost is left alone."""
 
     def append(self, lease: Lease, records: Sequence[Record], projection: Projection) -> None:
-        """Write records of one operation, all or none, and return only when they are durable.
+        """Write records of one or more operations, all or none, and return only when they are durable.
 
         Raises LeaseLost, SequenceConflict, OperationReused or a StoreError. The same append repeated is done once.
         """

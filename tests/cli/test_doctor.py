@@ -7,6 +7,7 @@ import shutil
 import time
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -185,7 +186,7 @@ def test_a_network_file_system_is_a_warning(kind, level):
 
 
 def test_a_server_that_may_lose_events_is_a_failure():
-    store = Facts(engine="postgresql", engine_version="16.1", fsync="off")
+    store: Any = Facts(engine="postgresql", engine_version="16.1", fsync="off")
     assert [f.level for f in examine(store, None, Seen("here", NOW)) if f.check == "engine"] == ["ok", "fail"]
 
 

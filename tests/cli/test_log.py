@@ -19,6 +19,7 @@ def append_raw(place, run_id: str, *bodies: tuple[str, int, bytes]) -> None:
     with closing(app.open_store(str(place))) as store:
         lease = store.take(run_id, app.world().owner, 30.0)
         head = store.head(run_id)
+        assert head is not None
         seq, previous = head.seq, head.hash
         for kind, version, body in bodies:
             seq += 1

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.adapters.system import Operations, new_run_id
+from holdfast.adapters.system import new_run_id, operations
 from holdfast.core.errors import InvalidId
 from holdfast.core.ids import check_digest, check_id, check_op, is_id
 
@@ -85,7 +85,7 @@ def test_new_run_ids_are_ids_and_sort_by_start():
 
 
 def test_operations_of_two_processes_and_of_one_never_meet():
-    one, other = Operations(), Operations()
+    one, other = operations(), operations()
     made = [make() for _ in range(500) for make in (one, other)]
     assert len(set(made)) == 1000
     assert [check_op(op) for op in made] == made

@@ -439,6 +439,11 @@ def test_the_argument_after_a_secret_flag_is_taken(flag):
         'password="never closed hunter2',
         "PGPASSWORD=hunter2 psql -h x",
         "API key: hunter2hunter2",
+        "--password --token hunter2",
+        'password: "a", token: "hunter2"',
+        'password: hunter2, x="y"',
+        'password="a"password="hunter2"',
+        "spring.datasource.password=hunter2",
     ],
 )
 def test_an_assignment_to_a_secret_name_is_taken(text):
@@ -446,6 +451,18 @@ def test_an_assignment_to_a_secret_name_is_taken(text):
     assert "hunter2" not in clean and "[redacted:" in clean
     assert REDACTOR.text(clean) == clean
     assert "hunter2" not in REDACTOR.body(json.dumps({"out": text}).encode()).decode()
+
+
+@pytest.mark.parametrize("before", ["\x1f", "\b", "\f", "é", "\n", "€", "😀"])
+def test_a_token_right_after_an_escaped_character_is_found_in_json_bytes(before):
+    for kind in ("aws_access_key_id", "mailgun_key", "twilio_key"):
+        body = json.dumps([before + TOKENS[kind]]).encode()
+        assert json.loads(REDACTOR.body(body)) == [f"{before}[redacted:{kind}]"]
+
+
+def test_a_quote_that_closes_one_value_never_opens_the_next():
+    clean = REDACTOR.text('password="' * 41)
+    assert clean == 'password="[redacted:password]"' * 20 + 'password="'
 
 
 def test_user_and_host_of_an_address_stay():

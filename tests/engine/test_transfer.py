@@ -9,6 +9,8 @@ import itertools
 import json
 import os
 import stat
+import subprocess
+import sys
 import tracemalloc
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -346,19 +348,19 @@ def test_a_newer_export_appends_the_rest(make_store, tmp_path):
     assert list(there.read(RUN)) == list(here.read(RUN))
 
 
-def test_an_interrupted_import_goes_on_when_it_is_repeated(make_store, tmp_path):
+def test_an_interrupted_import_leaves_nothing_and_can_be_repeated(make_store, tmp_path, monkeypatch):
     here, there = make_store(), make_store()
     a_run(here)
 
-    def interrupt(seq: int) -> None:
-        if seq == 4:
-            raise KeyboardInterrupt
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
 
-    with pytest.raises(KeyboardInterrupt):
-        take_in(there, exported(here), tmp_path, tick=interrupt)
-    assert there.head(RUN).seq == 4
-    assert not there.head(RUN).held
-    assert take_in(there, exported(here), tmp_path).appended == 3
+    with monkeypatch.context() as patch:
+        patch.setattr(there, "append", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            take_in(there, exported(here), tmp_path)
+    assert there.head(RUN) is None
+    assert take_in(there, exported(here), tmp_path).appended == 7
     assert list(there.read(RUN)) == list(here.read(RUN))
 
 
@@ -737,3 +739,13 @@ def test_a_file_that_changes_between_the_two_readings_is_refused(tmp_path, good)
         with pytest.raises(errors.BadFile, match="changed"):
             transfer.import_run(store, file, str(path), a_world(), found)
     assert list(store.heads()) == []
+
+
+def test_the_program_in_the_docs_proves_a_file_without_holdfast(tmp_path, good):
+    page = (Path(__file__).parents[2] / "docs" / "reference" / "export-format.md").read_text()
+    (tmp_path / "prove.py").write_text(page.split("```python\n")[1].split("```")[0])
+    for data, code in ((good, 0), (good.replace(b'"cursor":"b"', b'"cursor":"c"'), 1)):
+        (tmp_path / "run.jsonl").write_bytes(data)
+        command = [sys.executable, "-I", "-S", str(tmp_path / "prove.py"), str(tmp_path / "run.jsonl")]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert done.returncode == code, done.stderr

@@ -144,7 +144,7 @@ def test_a_whole_store_is_said_to_be_whole_and_not_touched(place, capsys, argume
     assert perform(["verify", *arguments]) == 0
     assert every_byte(place.parent) == before
     out = capsys.readouterr().out
-    assert json.loads(out)["ok"] is True if "--json" in arguments else "as they were written" in out
+    assert json.loads(out)["ok"] is True if "--json" in arguments else "As they were written" in out
 
 
 def test_damage_is_shown_with_run_and_event_and_leaves_with_its_exit_code(place, capsys):
@@ -154,7 +154,7 @@ def test_damage_is_shown_with_run_and_event_and_leaves_with_its_exit_code(place,
     assert every_byte(place.parent) == before
     out = capsys.readouterr().out
     assert "run run-2, event 4:" in out
-    assert "1 of 2 runs" in out
+    assert "written: 1 of 2 runs" in out
 
 
 def test_a_run_beside_a_damaged_one_is_whole(place, capsys):
@@ -180,7 +180,7 @@ def test_a_drifted_snapshot_is_a_warning_and_exit_code_0(place, capsys):
     assert perform(["verify"]) == 0
     out = capsys.readouterr().out
     assert "warn" in out
-    assert "1 of 2 runs" in out
+    assert "written: 1 of 2 runs" in out
 
 
 def test_a_lost_tail_is_refused_with_its_own_exit_code(place, capsys):

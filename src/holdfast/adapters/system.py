@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import time
+from collections.abc import Callable
 
 from holdfast.core.values import Owner
 
@@ -13,26 +14,23 @@ class Clock:
     """The time to write down, as text. A second is spelled out once; events may come thousands to a second."""
 
     def __init__(self) -> None:
-        self._second = -1
+        self._begin = self._end = 0
         self._text = ""
 
     def __call__(self) -> str:
-        second, rest = divmod(time.time_ns(), 1_000_000_000)
-        if second != self._second:
-            self._text = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(second))
-            self._second = second
-        return f"{self._text}.{rest // 1000:06d}Z"
+        now = time.time_ns()
+        if not self._begin <= now < self._end:
+            second = now // 1_000_000_000
+            self._text = time.strftime("%Y-%m-%dT%H:%M:%S.", time.gmtime(second))
+            self._begin = second * 1_000_000_000
+            self._end = self._begin + 1_000_000_000
+        return f"{self._text}{(now - self._begin) // 1000:06d}Z"
 
 
-class Operations:
-    """Fresh operation ids: 80 random bits for this process and a count, 32 hex digits in all."""
-
-    def __init__(self) -> None:
-        self._prefix = os.urandom(10).hex()
-        self._count = itertools.count(1)
-
-    def __call__(self) -> str:
-        return f"{self._prefix}{next(self._count):012x}"
+def operations() -> Callable[[], str]:
+    """A source of fresh operation ids, 32 hex digits: 80 random bits for this source, and a count."""
+    pattern = os.urandom(10).hex() + "%012x"
+    return map(pattern.__mod__, itertools.count(1)).__next__
 
 
 def new_run_id() -> str:

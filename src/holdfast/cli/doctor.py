@@ -14,9 +14,9 @@ from holdfast.cli.output import emit, escape, json_option, say
 from holdfast.cli.render import paint
 from holdfast.core import stops
 from holdfast.core.errors import HoldfastError, TailLost, UsageError
-from holdfast.core.state import snapshot
+from holdfast.core.state import seal
 from holdfast.engine.health import FAIL, Finding, Seen, drifted_snapshots, examine
-from holdfast.engine.log import read_state
+from holdfast.engine.log import read_head
 from holdfast.ports import Store
 
 ACCEPT = "Put the newer copy of the store back, or go on without those events: `holdfast doctor --fix --accept-loss`."
@@ -99,13 +99,13 @@ def repair_store(where: config.Config, accept_loss: bool) -> Iterator[str]:
         yield f"Accepted that events are lost. The witness that knows of them is kept as {kept}."
         store = app.open_configured(where)
     with closing(store):
-        if store.facts().get("witness") == "missing":
+        if store.facts().get("witness") in ("missing", "made again"):
             yield "Made a new witness from the log."
         yield from rebuild_snapshots(store)
 
 
 def rebuild_snapshots(store: Store) -> Iterator[str]:
     for run_id in list(drifted_snapshots(store)):
-        state = read_state(store, run_id)
-        store.save_snapshot(run_id, state.seq, snapshot(state))
+        state, head, _ = read_head(store, run_id)
+        store.save_snapshot(run_id, state.seq, seal(state, head))
         yield f"Made the snapshot of run {run_id} again from its log."

@@ -30,7 +30,8 @@ def command(run: str, file: str, force: bool, as_json: bool) -> None:
     if as_json:
         emit({"file": file, **done._asdict()})
     elif file != "-":
-        say(f"Run {done.run_id}: {done.events} events and {done.artifacts} artifacts in {escape(file)}.")
+        held = f"{counted(done.events, 'event')} and {counted(done.artifacts, 'artifact')}"
+        say(f"Run {done.run_id}: {held} in {escape(file)}.")
 
 
 def check_output(file: str, as_json: bool) -> None:
@@ -52,3 +53,7 @@ def write(store: Store, head: Head, file: str, force: bool) -> transfer.Exported
 def counter(label: str, total: int) -> Generator[int, None, None]:
     """A progress bar that moves with each `next`."""
     yield from watched(count(), label, total)
+
+
+def counted(number: int, noun: str) -> str:
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"

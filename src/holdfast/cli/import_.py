@@ -10,19 +10,19 @@ from typing import BinaryIO
 import click
 
 from holdfast import app
-from holdfast.cli.export import counter
+from holdfast.cli.export import counted, counter
 from holdfast.cli.output import emit, json_option, say
 from holdfast.core.errors import NotFound
 from holdfast.engine import transfer
 from holdfast.ports import Store
 
 SAID = {
-    "new": "Run {run_id} is here now, with {events} events.",
-    "extended": "Run {run_id} was here in part; {appended} events were added, {events} in all.",
-    "identical": "Run {run_id} is here already, with the same {events} events.",
-    "older": "Run {run_id} is here already, and has gone on since the {events} events of this file.",
+    "new": "Run {run_id} is here now, with {events}.",
+    "extended": "Run {run_id} was here in part; it has {events} now, {appended} of them new.",
+    "identical": "Run {run_id} is here already, with the same {events}.",
+    "older": "Run {run_id} is here already, and has gone on since the {events} of this file.",
 }
-ARTIFACTS = " {artifacts} artifacts were added."
+ARTIFACTS = " Added: {artifacts}."
 
 
 @click.command()
@@ -41,7 +41,8 @@ def command(file: str, as_json: bool) -> None:
         emit({"file": file, **done._asdict()})
         return
     text = SAID[done.outcome] + (ARTIFACTS if done.artifacts else "")
-    say(text.format(**done._asdict()))
+    events, artifacts = counted(done.events, "event"), counted(done.artifacts, "artifact")
+    say(text.format(run_id=done.run_id, events=events, appended=f"{done.appended:,}", artifacts=artifacts))
 
 
 def source(file: str) -> AbstractContextManager[BinaryIO]:

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, cast
 import click
 
 from holdfast import app
-from holdfast.cli.export import counter
+from holdfast.cli.export import counted, counter
 from holdfast.cli.output import emit, escape, json_option, run_argument, say
 from holdfast.cli.render import paint
 from holdfast.core import stops
@@ -115,7 +115,7 @@ def show_text(report: Report) -> None:
         )
     events = sum(run.events for run in report.runs)
     good = sum(1 for run in report.runs if not run.findings)
-    say(f"{good} of {len(report.runs)} runs are as they were written ({events:,} events).")
+    say(f"As they were written: {good:,} of {counted(len(report.runs), 'run')}, {counted(events, 'event')}.")
 
 
 def sentence(text: str) -> str:

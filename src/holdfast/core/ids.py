@@ -6,6 +6,8 @@ from holdfast.core.errors import InvalidId
 
 _FIRST = frozenset("abcdefghijklmnopqrstuvwxyz0123456789")
 _REST = _FIRST | frozenset("._-")
+_LETTERS = frozenset("abcdefghijklmnopqrstuvwxyz")
+_WORD = _FIRST | {"_"}
 _HEX = frozenset("0123456789abcdef")
 
 
@@ -35,3 +37,8 @@ def check_op(value: object) -> str:
     if isinstance(value, str) and len(value) == 32 and _HEX.issuperset(value):
         return value
     raise InvalidId("The operation id", value)
+
+
+def is_kind(value: str) -> bool:
+    """Kinds stand in the hashed text and on terminals: lower case, digits and underscores, at most 64."""
+    return 1 <= len(value) <= 64 and value[0] in _LETTERS and _WORD.issuperset(value)

@@ -5,7 +5,7 @@ It judges names and the values beside them. It knows no token shapes; those are 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import NamedTuple, TypeAlias
 
@@ -39,10 +39,11 @@ NAME = f"(?i:(?:{_ANY})(?:{JOIN}(?:{_ENDINGS}))?)"
 
 _GAP = r"(?:\s|\\+[nrt])"
 _OPEN = r"[bBrRfFuU]{0,2}\\{0,15}[\"'`]"
+_TYPE = r"[A-Za-z_][A-Za-z_.]{0,30}(?:\[[A-Za-z_., ]{0,30}\])?(?: \| [A-Za-z]{1,10})?"
 ASSIGN_TRIGGER = rf"{NAME}[\"'`\\\])]*{_GAP}*[:=]"
 ASSIGN = (
     rf"({NAME})\\{{0,15}}[\"'`]?[\])]?{_GAP}{{0,4}}"
-    rf"(?::[ ]{{0,4}}[A-Za-z][A-Za-z0-9_\[\], .|?]{{0,40}}=[ ]{{0,4}}({_OPEN})|(=>|:=|={{1,3}}|:)({_GAP}{{0,4}})({_OPEN})?)"
+    rf"(?::[ ]{{0,4}}{_TYPE}[ ]{{0,4}}=[ ]{{0,4}}({_OPEN})|(=>|:=|={{1,3}}|:)({_GAP}{{0,4}})({_OPEN})?)"
 )
 _FLAG_EDGE = r"(?:^|[\s\"'`,(\[=]|\\+[nrtbf]|\\u[0-9a-fA-F]{4})"
 FLAG_TRIGGER = rf"{_FLAG_EDGE}--?[A-Za-z0-9_-]*(?:{NAME})[\"'\\]*(?:[\s,]|\\+[nrt])"
@@ -53,12 +54,16 @@ Groups: TypeAlias = Sequence[tuple[int, int]]
 
 
 class Assignment(NamedTuple):
-    """Where a name begins, and where the secret beside it begins and ends."""
+    """Where a name begins, where the secret beside it begins and ends, and where to read on."""
 
     reach: int
     start: int
     end: int
     kind: str
+    after: int
+
+
+Judge: TypeAlias = Callable[[bytes, Groups, int], Assignment | None]
 
 
 _BACK = 80  # how far a name may reach
@@ -216,9 +221,9 @@ _UNTIL_MARK = rb"(?:\[redacted:[a-z0-9_]+\]|[^\s\"'`,;&|<>(){}\[\]\\])+"
 _BLANK_TO_END = rb"[ \t\r]*(?:$|\n|\\+[nr]|#|[,;}])"
 
 
-def _named(data: bytes, start: int, end: int) -> tuple[int, str | None]:
+def _named(data: bytes, floor: int, start: int, end: int) -> tuple[int, str | None]:
     """Where the whole name around the matched ending begins, and its kind."""
-    found = bytes_pattern(_NAME_BEFORE).search(data[max(0, start - _BACK) : start])
+    found = bytes_pattern(_NAME_BEFORE).search(data[max(floor, start - _BACK) : start])
     reach = start - (len(found.group()) if found else 0)
     return reach, name_kind(data[reach:end].decode("ascii"))
 
@@ -234,18 +239,15 @@ def quoted_end(data: bytes, start: int, opening: bytes) -> int:
     return len(data)
 
 
-def assigned(data: bytes, groups: Groups) -> Assignment | None:
-    """Judge one match of ASSIGN."""
-    reach, kind = _named(data, *groups[1])
+def assigned(data: bytes, groups: Groups, floor: int) -> Assignment | None:
+    """Judge one match of ASSIGN; nothing before `floor` belongs to it."""
+    reach, kind = _named(data, floor, *groups[1])
     if kind is None:
         return None
     opening = groups[5] if groups[5][0] >= 0 else groups[2]
     if opening[0] >= 0:
-        return (
-            None
-            if _is_prompt(data, reach, groups[1][1], opening)
-            else _quoted(data, (reach, groups[1][1]), opening, kind)
-        )
+        name = (reach, groups[1][1])
+        return None if _is_prompt(data, floor, name, opening) else _quoted(data, name, opening, kind)
     return _unquoted(data, reach, groups, kind)
 
 
@@ -256,7 +258,7 @@ def _quoted(data: bytes, name: tuple[int, int], opening: tuple[int, int], kind: 
     named_alike = data[name[0] : name[1]].lower() == data[start:end].lower()
     if named_alike or harmless(kind, value) or _is_tiny(kind, value):
         return None
-    return Assignment(name[0], start, end, shown(kind))
+    return Assignment(name[0], start, end, shown(kind), end + opening[1] - opening[0])
 
 
 def _is_tiny(kind: str, value: str) -> bool:
@@ -264,11 +266,11 @@ def _is_tiny(kind: str, value: str) -> bool:
     return kind == "weak_token" and len(value) < 6
 
 
-def _is_prompt(data: bytes, reach: int, end: int, opening: tuple[int, int]) -> bool:
+def _is_prompt(data: bytes, floor: int, name: tuple[int, int], opening: tuple[int, int]) -> bool:
     """In `input("Your password: ")` the quote after the name closes a string."""
     quote = data[opening[0] : opening[1]].lstrip(b"bBrRfFuU")
-    found = bytes_pattern(_STRING_LEAD).search(data[max(0, reach - _BACK) : reach])
-    return found is not None and found.group(1) == quote and quote[-1:] not in data[end : opening[0]]
+    found = bytes_pattern(_STRING_LEAD).search(data[max(floor, name[0] - _BACK) : name[0]])
+    return found is not None and found.group(1) == quote and quote[-1:] not in data[name[1] : opening[0]]
 
 
 def _unquoted(data: bytes, reach: int, groups: Groups, kind: str) -> Assignment | None:
@@ -291,7 +293,7 @@ def _unquoted(data: bytes, reach: int, groups: Groups, kind: str) -> Assignment 
     alone = at_line_start and bytes_pattern(_BLANK_TO_END).match(data, found.end()) is not None
     if not equals and not alone and not looks_random(value.decode("utf-8", "replace")):
         return None
-    return Assignment(reach, start, start + len(value), shown(kind))
+    return Assignment(reach, start, start + len(value), shown(kind), start + len(value))
 
 
 def _is_attribute(data: bytes, reach: int, end: int, value: bytes) -> bool:
@@ -326,7 +328,7 @@ def looks_random(value: str) -> bool:
     )
 
 
-def flagged(data: bytes, groups: Groups) -> Assignment | None:
+def flagged(data: bytes, groups: Groups, floor: int) -> Assignment | None:
     """Judge one match of FLAG: `--password x`."""
     kind = name_kind(data[max(groups[1][0], groups[1][1] - _BACK) : groups[1][1]].decode("ascii"))
     if kind is None:
@@ -340,7 +342,7 @@ def flagged(data: bytes, groups: Groups) -> Assignment | None:
     value = found.group().decode("utf-8", "replace")
     if harmless(kind, value) or text_pattern(_WORDS).fullmatch(value) or value.lower().rstrip(".:") in _STOP_WORDS:
         return None
-    return Assignment(groups[1][0], end, found.end(), shown(kind))
+    return Assignment(groups[1][0], end, found.end(), shown(kind), found.end())
 
 
 _ENV_NAME = (

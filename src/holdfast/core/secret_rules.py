@@ -11,7 +11,6 @@ from typing import NamedTuple
 WORD = "A-Za-z0-9"
 SLUG = "A-Za-z0-9_-"
 HEX = "0-9a-f"
-BASE64 = "A-Za-z0-9+/=_-"
 
 # Text inside a JSON string inside text shows its line ends as \n, so an `n` may stand directly before a token.
 EDGE = r"(?:^|[^A-Za-z0-9_-]|\\[nrt])"

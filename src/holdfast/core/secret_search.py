@@ -36,9 +36,8 @@ class Match(Protocol):
 
 
 class Pattern(Protocol):
-    @property
-    def groups(self) -> int: ...
     def finditer(self, text: bytes) -> Iterator[Match]: ...
+    def search(self, text: bytes, _place: int, /) -> Match | None: ...
 
 
 class PatternSet(Protocol):
@@ -183,26 +182,21 @@ def _name_leads() -> Iterator[Lead]:
 
 
 def _assignments(data: bytes) -> Iterator[Span]:
-    done = 0
-    for match in compiled(ASSIGN).finditer(data):
-        if match.span()[0] >= done:
-            found = secret_names.assigned(data, [match.span(group) for group in range(6)])
-            done = found.end if found else done
-            yield from _named(found)
+    return _judged(ASSIGN, 6, secret_names.assigned, data)
 
 
 def _flags(data: bytes) -> Iterator[Span]:
-    done = 0
-    for match in compiled(FLAG).finditer(data):
-        if match.span()[0] >= done:
-            found = secret_names.flagged(data, [match.span(group) for group in range(3)])
-            done = found.end if found else done
-            yield from _named(found)
+    return _judged(FLAG, 3, secret_names.flagged, data)
 
 
-def _named(found: secret_names.Assignment | None) -> Iterator[Span]:
-    if found and found.start < found.end:
-        yield Span(found.start, found.end, found.kind, _NAME_RANK, found.reach)
+def _judged(pattern: str, groups: int, judge: secret_names.Judge, data: bytes) -> Iterator[Span]:
+    """Each match is judged from where the last value ended, so a quote that closes one value never opens the next."""
+    place = 0
+    while match := compiled(pattern).search(data, place):
+        found = judge(data, [match.span(group) for group in range(groups)], place)
+        place = max(found.after if found else 0, match.span()[1] - 1)
+        if found and found.start < found.end:
+            yield Span(found.start, found.end, found.kind, _NAME_RANK, found.reach)
 
 
 # --- what only a reader of JSON can judge, and base64 ---

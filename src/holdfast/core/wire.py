@@ -6,14 +6,15 @@ reordered or edited. Newer versions are refused with a reason; they can still be
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable
+from hashlib import sha256
 from typing import Any, Protocol
 
 import msgspec
 
 from holdfast.core.errors import BadRecord, ChainBroken, NewerSchema, NotCanonical, SequenceGap, TooLarge
 from holdfast.core.events import KIND_OF, KINDS, Event, Extension
+from holdfast.core.ids import is_kind
 from holdfast.core.plain import check_plain
 from holdfast.core.values import Record
 
@@ -46,19 +47,26 @@ def encode(
     """The record of an event, and the event as a reader of that record will see it."""
     plain = encode_body(event)
     body = redact.body(plain)
-    kind, version = tag(event)
-    digest = chain_hash(previous, run_id, seq, kind, version, at, op, body)
+    if len(body) > MAX_EVENT_BYTES:
+        raise _too_large(event, body)
+    kind = KIND_OF.get(type(event))
+    kind, version = (kind, event.version) if kind is not None else tag(event)
+    envelope = f"{run_id}\n{seq}\n{kind}\n{version}\n{at}\n{op}\n".encode()
+    digest = sha256(_DOMAIN + previous + envelope + body).digest()
     record = Record(run_id, seq, kind, version, at, body, digest, op)
-    return record, event if body is plain or body == plain else decode(record)
+    return record, event if body is plain else decode(record)
 
 
 def tag(event: Event) -> tuple[str, int]:
-    kind = KIND_OF.get(type(event))
-    if kind is not None:
-        return kind, event.version
-    if isinstance(event, Extension) and event.kind.startswith(EXTENSION_PREFIX):
+    """Kind and version of an extension."""
+    if isinstance(event, Extension) and _is_extension(event.kind):
         return event.kind, event.tagged
-    raise BadRecord(type(event).__name__, f"it is no known event, and extensions begin with {EXTENSION_PREFIX}")
+    rule = f"extensions are {EXTENSION_PREFIX} and a name of a-z, 0-9 and _, at most 64 characters in all"
+    raise BadRecord(type(event).__name__, f"it is no known event; {rule}")
+
+
+def _is_extension(kind: str) -> bool:
+    return kind.startswith(EXTENSION_PREFIX) and len(kind) > len(EXTENSION_PREFIX) and is_kind(kind)
 
 
 def encode_body(event: Event) -> bytes:
@@ -69,17 +77,20 @@ def encode_body(event: Event) -> bytes:
     except UnicodeEncodeError:
         raise NotCanonical(type(event).__name__, "the text holds a lone surrogate") from None
     if len(body) > MAX_EVENT_BYTES:
-        raise TooLarge(
-            f"The event {type(event).__name__}", len(body), MAX_EVENT_BYTES, advice="Keep large content as an artifact."
-        )
+        raise _too_large(event, body)
     return body
+
+
+def _too_large(event: Event, body: bytes) -> TooLarge:
+    advice = "Keep large content as an artifact."
+    return TooLarge(f"The event {type(event).__name__}", len(body), MAX_EVENT_BYTES, advice=advice)
 
 
 def chain_hash(
     previous: bytes, run_id: str, seq: int, kind: str, version: int, at: str, op: str, body: bytes
 ) -> bytes:
     envelope = f"{run_id}\n{seq}\n{kind}\n{version}\n{at}\n{op}\n".encode()
-    return hashlib.sha256(_DOMAIN + previous + envelope + body).digest()
+    return sha256(_DOMAIN + previous + envelope + body).digest()
 
 
 def decode(record: Record) -> Event:

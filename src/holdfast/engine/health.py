@@ -10,7 +10,7 @@ from datetime import datetime
 from typing import NamedTuple
 
 from holdfast.core.errors import HoldfastError, NotFound
-from holdfast.engine.log import verify_run
+from holdfast.engine.log import SNAPSHOT_DRIFT, verify_run
 from holdfast.ports import Head, Store
 
 OK, WARN, FAIL = "ok", "warn", "fail"
@@ -210,7 +210,7 @@ def drifted_snapshots(store: Store) -> Iterator[str]:
         if kept is None:
             continue
         findings = verify_run(store, head.run_id).findings
-        if kept[0] > head.seq or any(finding.reason == "snapshot_drift" for finding in findings):
+        if kept[0] > head.seq or any(finding.reason == SNAPSHOT_DRIFT for finding in findings):
             yield head.run_id
 
 

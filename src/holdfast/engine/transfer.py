@@ -353,24 +353,19 @@ def _write_artifacts(store: Store, file: BinaryIO, found: Survey, renew: Callabl
 
 
 def _write_events(store: Store, lease: Lease, file: BinaryIO, path: str, stored: int, tick: Tick) -> None:
-    """One append for each operation, as they were written: an operation id belongs to one append."""
+    """All that is missing in one append: a killed import leaves nothing that could be taken for the whole."""
     file.seek(0)
     reader = Reader(path)
     batch: list[Record] = []
-    shown = Projection()
     for line in _lines(file):
         item = reader.take(line)
-        if isinstance(item, Header):
-            continue
-        if batch and (not isinstance(item, Record) or item.op != batch[0].op):
-            store.append(lease, batch, shown)
-            tick(batch[-1].seq)
-            batch = []
-        if not isinstance(item, Record):
-            return
-        if item.seq > stored:
-            batch.append(item)
-            shown = projection(reader.state)
+        if isinstance(item, Record):
+            batch += [item] if item.seq > stored else []
+        elif not isinstance(item, Header):
+            break
+    if batch:
+        store.append(lease, batch, projection(reader.state))
+        tick(batch[-1].seq)
 
 
 # --- verify

@@ -71,7 +71,8 @@ class MemoryStore:
             run.records.extend(records)
             run.projection = projection
             run.until = self._clock() + lease.ttl
-            self._ops[first.op] = (first.run_id, first.seq, first.hash)
+            for record in records:
+                self._ops.setdefault(record.op, (record.run_id, record.seq, record.hash))
 
     def _leased(self, lease: Lease) -> _Run:
         run = self._runs.get(lease.run_id)

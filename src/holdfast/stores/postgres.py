@@ -198,6 +198,8 @@ class PostgresStore:
             "kinds": [record.kind for record in records],
             "versions": [record.version for record in records],
             "ats": [record.at for record in records],
+            "ops": [bytes.fromhex(check_op(record.op)) for record in records],
+            "parts": _parts(records),
             "hashes": [record.hash for record in records],
             "bodies": [_text(record) for record in records],
         }
@@ -330,3 +332,11 @@ def _schema_name(name: str) -> str:
     if name.isascii() and name.isidentifier() and name == name.lower() and len(name) <= 63:
         return name
     raise UsageError(f"{name!r:.80} cannot name a schema.", advice="Use up to 63 of a-z, 0-9 and '_'.")
+
+
+def _parts(records: Sequence[Record]) -> list[int]:
+    """The place of each record within its own operation."""
+    parts: list[int] = []
+    for before, record in zip((None, *records), records, strict=False):
+        parts.append(parts[-1] + 1 if before is not None and before.op == record.op else 0)
+    return parts

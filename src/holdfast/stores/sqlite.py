@@ -27,7 +27,6 @@ from holdfast.core.errors import (
     StoreBroken,
     StoreBusy,
     StoreClosed,
-    StoreForeign,
     StoreReadOnly,
     StoreReplaced,
     StoreUnreadable,
@@ -53,23 +52,26 @@ _APPEND, _APPEND_MORE = SQL["append"], SQL["append_more"]
 class _Holding:
     """What this store remembers of a lease it was given: enough to leave the run's row alone at most appends."""
 
-    __slots__ = ("number", "shown", "until")
+    __slots__ = ("base", "last", "number", "op", "shown", "until")
 
-    def __init__(self, number: int, until: int) -> None:
+    def __init__(self, number: int, last: int, until: int) -> None:
         self.number = number
+        self.base = number << _SHIFT
+        self.last = last
+        self.op = b""
         self.until = until
         self.shown: tuple[object, ...] = ()
 
 
 class _Request:
-    __slots__ = ("done", "error", "lease", "place", "projection", "records", "woken")
+    __slots__ = ("done", "error", "lease", "place", "projection", "records", "until", "woken")
 
     def __init__(self, lease: Lease, records: Sequence[Record], projection: Projection) -> None:
         self.lease = lease
         self.records = records
         self.projection = projection
         self.done = False
-        self.place = 0
+        self.place = self.until = 0
         self.woken: threading.Event | None = None
         self.error: Exception | None = None
 
@@ -87,7 +89,7 @@ class SqliteStore:
         patience: float = 30.0,
         now: str = "1970-01-01T00:00:00.000000Z",
     ) -> None:
-        self.path = os.path.join(os.path.realpath(os.path.dirname(os.path.abspath(path))), os.path.basename(path))
+        self.path = sqlite_file.plain_path(path)
         self.read_only = read_only
         self.witness_state = "lagging"
         self._strict = witness == "strict"
@@ -114,9 +116,9 @@ class SqliteStore:
     def _open_writing(self, now: str) -> None:
         folder = os.path.dirname(self.path)
         sqlite_file.prepare_folder(folder)
-        if os.path.islink(self.path):
-            raise StoreForeign(self.path, "the file is a symbolic link")
-        if not os.path.exists(self.path):
+        if os.path.exists(self.path):
+            sqlite_file.look_first(self.path, self._patience)
+        else:
             sqlite_file.create(self.path, os.urandom(16).hex(), now)
         known = os.path.exists(self.path + "-wal")
         self._connect()
@@ -153,7 +155,8 @@ class SqliteStore:
         rows = list(connection.execute(SQL["store"]))
         if not rows:
             raise StoreUnreadable(self.path, "it does not say which store it is")
-        self.store_id = self._witness.store_id = str(rows[0][0])
+        self.store_id = str(rows[0][0])
+        self._witness.serve(self.store_id)
         seen = sightings(self.path + "-witness")
         if seen is None:
             self.witness_state = "missing"
@@ -194,11 +197,14 @@ class SqliteStore:
             if self._copy is not None:
                 sqlite_file.remove_copy(self._copy)
 
-    def _sync_witness(self) -> None:
+    def _sync_witness(self, now: int = 0) -> None:
         try:
             self._witness.sync()
+            self._synced = now
         except OSError as error:
             self.witness_state = f"degraded: {error.strerror}"
+            if self._strict:
+                raise
 
     def __enter__(self) -> SqliteStore:
         return self
@@ -288,10 +294,13 @@ class SqliteStore:
             if row[4] is not None and self._alive(number, row[1], row[3], row[6]):
                 raise LeaseHeld(run_id, Owner(*row[2:6]))
             self._locks.hold(number, epoch)
+            last = row[7] or number << _SHIFT
+            if last & _SEQ < row[8]:
+                raise TailLost(self.path, f"run {run_id} was at event {row[8]} and now ends at {last & _SEQ}")
             until = time.monotonic_ns() + int(ttl * 1e9)
             writer.execute(SQL["lease"], (epoch, *owner, until, number))
         lease = Lease(run_id, epoch, ttl)
-        self._holdings[run_id] = _Holding(number, until)
+        self._holdings[run_id] = _Holding(number, last, until)
         return lease
 
     def renew(self, lease: Lease) -> None:
@@ -307,6 +316,7 @@ class SqliteStore:
         if holding is None:
             return
         with self._transaction() as writer:
+            writer.execute(SQL["keep_head"], (holding.number, lease.epoch))
             writer.execute(SQL["release"], (holding.number, lease.epoch))
         self._locks.drop(holding.number, lease.epoch)
 
@@ -344,44 +354,37 @@ class SqliteStore:
         """Commit everything that waits, our own request among it; False if another thread has the turn."""
         if not self._turn.acquire(blocking=False):
             return False
-        try:
-            group = [] if own.done else self._commit_queue(own)
-        finally:
-            self._turn.release()
-        for request in group:
-            if request.woken is not None:
-                request.woken.set()
-        if self._queue:
-            self._wake_next()
-        return True
-
-    def _wake_next(self) -> None:
-        try:
-            woken = self._queue[0].woken
-        except IndexError:
-            return
-        if woken is not None:
-            woken.set()
-
-    def _commit_queue(self, own: _Request) -> list[_Request]:
         group: list[_Request] = []
         try:
-            while self._queue:
-                group.append(self._queue.popleft())
-            self._commit(group)
-        except Exception as error:
-            self._ready = False
-            self._divide(group, error)
             if not own.done:
-                raise
-        except BaseException:
-            # the others did not ask for this interruption: they go again, and their operation ids keep it once
+                while self._queue:
+                    group.append(self._queue.popleft())
+                self._commit(group)
+        except BaseException as error:
             self._ready = False
-            waiting = [request for request in (*group, *self._queue) if not request.done and request is not own]
-            self._queue.clear()
-            self._queue.extend(waiting)
-            raise
-        return group
+            self._part(group, own, error)
+        finally:
+            self._turn.release()
+        if len(group) > 1 or self._queue:
+            self._wake(group)
+        return True
+
+    def _wake(self, group: list[_Request]) -> None:
+        """Tell the others of the group, and whoever waits first, who leads the next one."""
+        for request in (*group, *list(self._queue)[:1]):
+            if request.woken is not None:
+                request.woken.set()
+
+    def _part(self, group: list[_Request], own: _Request, error: BaseException) -> None:
+        """An error is shared out; an interruption is ours alone: the others go again, their operation ids keep it once."""
+        if isinstance(error, Exception):
+            self._divide(group, error)
+            if own.done:
+                return
+        waiting = [request for request in (*group, *self._queue) if not request.done and request is not own]
+        self._queue.clear()
+        self._queue.extend(waiting)
+        raise error
 
     def _divide(self, group: list[_Request], error: Exception) -> None:
         """One request must not spoil the others: each goes alone, unless the disk itself has failed."""
@@ -417,30 +420,34 @@ class SqliteStore:
             request.done = True
 
     def _write(self, writer: apsw.Connection, request: _Request, now: int) -> Exception | None:
-        """Insert the events behind the one they expect; a refusal has changed nothing."""
+        """Insert the events behind the last one; a refusal has changed nothing."""
         lease, records, shown = request.lease, request.records, request.projection
         holding = self._holdings.get(lease.run_id)
         if holding is None:
             return LeaseLost(lease.run_id, lease.epoch)
-        base, counts = holding.number << _SHIFT, shown[4:]
-        first = records[0]
-        op = bytes.fromhex(first.op)
-        _, seq, kind, version, at, body, digest, _ = first
-        request.place = place = base | seq
+        _, seq, kind, version, at, body, digest, op_hex = records[0]
+        place, op, counts = holding.base | seq, bytes.fromhex(op_hex), shown[4:]
+        if place != holding.last + 1:
+            # an earlier append may have got in though its answer was lost
+            holding.last = writer.execute(SQL["last"], (holding.number,)).fetchone()[0] or holding.base
+        if place != holding.last + 1 or op == holding.op:
+            return self._why_not(writer, request, place, op)
         writer.execute(_APPEND, (place, kind, version, at, op, digest, *counts, body.decode(), lease.epoch))
         if writer.changes() == 0:
             return self._why_not(writer, request, place, op)
         for record in records[1:]:
-            request.place = base | record.seq
-            row = (request.place, record.kind, record.version, record.at, op, record.hash, *counts, record.body.decode())
+            place = holding.base | record.seq
+            op = bytes.fromhex(record.op)
+            row = (place, record.kind, record.version, record.at, op, record.hash, *counts, record.body.decode())
             writer.execute(_APPEND_MORE, row)
+        request.place = place
         if holding.shown != shown[:4]:
             writer.execute(SQL["show"], (*shown[:4], at, holding.number))
-            holding.shown = shown[:4]
+            writer.execute(SQL["keep_head"], (holding.number, lease.epoch))
         length = int(lease.ttl * 1e9)
         if now + length - holding.until > length >> 2:
-            writer.execute(SQL["renew"], (now + length, holding.number, lease.epoch))
-            holding.until = now + length
+            request.until = now + length
+            writer.execute(SQL["renew"], (request.until, holding.number, lease.epoch))
         return None
 
     def _why_not(self, writer: apsw.Connection, request: _Request, place: int, op: bytes) -> Exception | None:
@@ -448,7 +455,6 @@ class SqliteStore:
         lease, first = request.lease, request.records[0]
         there = writer.execute(SQL["event"], (place,)).fetchone()
         if there == (op, first.hash):
-            request.place = 0
             return None
         epoch, held, last = writer.execute(SQL["standing"], (place >> _SHIFT,)).fetchone()
         if epoch != lease.epoch or not held:
@@ -459,18 +465,16 @@ class SqliteStore:
         return SequenceConflict(lease.run_id, first.seq - 1, last & _SEQ if last else 0)
 
     def _remember(self, group: list[_Request], now: int) -> None:
-        """Tell the witness. It is a mirror: what it cannot hold is said, and the commit stands."""
-        try:
-            for request in group:
-                if request.error is None and request.place:
-                    self._witness.write(request.place, request.records[-1].hash)
-            if self._strict or now - self._synced > _SYNC_EVERY:
-                self._witness.sync()
-                self._synced = now
-        except OSError as error:
-            self.witness_state = f"degraded: {error.strerror}"
-            if self._strict:
-                raise
+        """Know where each run ends now, and tell the witness: a mirror, so what it cannot hold is said and the commit stands."""
+        for request in group:
+            if request.place:
+                lease, last = request.lease, request.records[-1]
+                holding = self._holdings[lease.run_id]
+                holding.last, holding.op, holding.shown = request.place, bytes.fromhex(last.op), request.projection[:4]
+                holding.until = request.until or holding.until
+                self._witness.write(request.place, last.hash)
+        if self._strict or now - self._synced > _SYNC_EVERY:
+            self._sync_witness(now)
 
     # --- reading
 
@@ -527,12 +531,15 @@ class SqliteStore:
 
     def _head(self, row: tuple[Any, ...]) -> Head:
         number, run_id, place, digest = row[:4]
-        epoch, host, boot, pid, started, until = row[13:]
-        if not _typed((digest, *row[8:11], epoch, until), (bytes, int, int, int, int, int)):
+        epoch, host, boot, pid, started, until, kept_seq, kept_hash = row[13:]
+        if not _typed((digest, *row[8:11], epoch, until, kept_seq), (bytes, int, int, int, int, int, int)):
             raise StoreUnreadable(self.path, f"the row of run {run_id} has columns of a wrong type")
         owner = None if pid is None else Owner(host, boot, pid, started)
         held = owner is not None and self._alive(number, epoch, boot, until)
-        return Head(run_id, place & _SEQ, digest, Projection(*row[4:11]), row[11], row[12], epoch, owner, held)
+        seq = place & _SEQ
+        if kept_seq > seq:
+            seq, digest = kept_seq, kept_hash  # what the run once was: verify will not find it in the log
+        return Head(run_id, seq, digest, Projection(*row[4:11]), row[11], row[12], epoch, owner, held)
 
     # --- artifacts and snapshots
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import stat
 import time
 from collections.abc import Callable
 
@@ -29,7 +30,7 @@ SCHEMA_VERSION = 1
 SAFE_SQLITE = (3, 51, 3)
 WAL_PAGES = 1000
 WAL_KEEP_BYTES = 64 * 1024 * 1024
-FINGERPRINTS = {1: "9139555f87c7783bc0afe47a9a844adf6169bdc3df69dc8d8be7a38b9e1b6a0e"}
+FINGERPRINTS = {1: "7babf73cdec8307183c4a9d6c69ccffc177f067839df41f8c74ace49ae748e91"}
 SQL = queries("sqlite")
 
 _WRITE = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_NOFOLLOW
@@ -37,10 +38,25 @@ _CREATE = _WRITE | apsw.SQLITE_OPEN_CREATE
 _READ = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI | apsw.SQLITE_OPEN_NOFOLLOW
 
 
-def prepare_folder(folder: str) -> None:
-    """Make the folder, durable and private. Refuses a link in its place."""
+def plain_path(path: str | os.PathLike[str]) -> str:
+    """Where the store really is. Refuses a link in place of its folder or of any of its files, and files of other kinds."""
+    folder, name = os.path.split(os.path.abspath(path))
     if os.path.islink(folder):
         raise StoreForeign(folder, "the folder is a symbolic link")
+    plain = os.path.join(os.path.realpath(folder), name)
+    for end in ("", "-wal", "-shm", "-witness", "-lock"):
+        try:
+            mode = os.lstat(plain + end).st_mode
+        except (FileNotFoundError, NotADirectoryError):
+            continue
+        if not stat.S_ISREG(mode):
+            kind = "a symbolic link" if stat.S_ISLNK(mode) else "no ordinary file"
+            raise StoreForeign(plain + end, f"it is {kind}")
+    return plain
+
+
+def prepare_folder(folder: str) -> None:
+    """Make the folder, durable and private."""
     missing = []
     while not os.path.isdir(folder):
         missing.append(folder)
@@ -126,6 +142,12 @@ def open_for_writing(path: str, patience: float) -> apsw.Connection:
         connection.close()
         raise
     return connection
+
+
+def look_first(path: str, patience: float) -> None:
+    """Refuse a store that is not ours before anything of it is touched."""
+    if not needs_copy(path):
+        open_for_reading(path, patience).close()
 
 
 def open_for_reading(path: str, patience: float, *, beside_writer: bool = False) -> apsw.Connection:

@@ -34,10 +34,14 @@ class Witness:
 
     def __init__(self, path: str) -> None:
         self.path = path
-        self.store_id = ""
+        self._prefix = b""
         self.dirty = False
         self._fd = -1
         self._slots: mmap.mmap | None = None
+
+    def serve(self, store_id: str) -> None:
+        """Say whose heads these are."""
+        self._prefix = _MAGIC + store_id.encode()
 
     def open(self) -> bool:
         """True if the file was there. Its blocks are on disk from the start, so writing to it needs no space."""
@@ -52,7 +56,7 @@ class Witness:
         return existed
 
     def write(self, place: int, head: bytes) -> None:
-        packed = _LAYOUT.pack(_MAGIC, self.store_id.encode(), place, head)
+        packed = self._prefix + place.to_bytes(8, "big") + head
         offset = SLOT * ((place >> 32) % GROUPS * 2 + (place & 1))
         assert self._slots is not None
         self._slots[offset : offset + _SLOT_USED] = packed + zlib.crc32(packed).to_bytes(4, "big")

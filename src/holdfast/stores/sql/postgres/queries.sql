@@ -69,7 +69,7 @@ with moved as (
 insert into events (run_id, seq, part, kind, version, at, op, hash, body)
 select run_id, %(seq)s, 0, %(kind)s, %(version)s, %(at)s, %(op)s, %(hash)s, %(body)s from moved
 
--- the same for several records of one operation
+-- the same for several records, each with its operation and its part in it
 -- name: append_many
 with moved as (
     update runs
@@ -82,9 +82,10 @@ with moved as (
     returning run_id
 )
 insert into events (run_id, seq, part, kind, version, at, op, hash, body)
-select run_id, %(expected)s + place, place - 1, kind, version, at, %(op)s, hash, body
-from moved, unnest(%(kinds)s::text[], %(versions)s::integer[], %(ats)s::text[], %(hashes)s::bytea[], %(bodies)s::text[])
-    with ordinality as record (kind, version, at, hash, body, place)
+select run_id, %(expected)s + place, part, kind, version, at, op, hash, body
+from moved, unnest(%(kinds)s::text[], %(versions)s::integer[], %(ats)s::text[], %(ops)s::bytea[], %(parts)s::integer[],
+                   %(hashes)s::bytea[], %(bodies)s::text[])
+    with ordinality as record (kind, version, at, op, part, hash, body, place)
 
 -- why an append moved nothing: where the run is, whether these very records are there, whether the operation is used
 -- name: standing

@@ -16,6 +16,8 @@ create table runs (
     status text not null default 'ready',
     stop_reason text,
     started_at text,
+    kept_seq integer not null default 0,
+    kept_hash blob,
     epoch integer not null default 0,
     owner_host text,
     owner_boot text,

@@ -3,7 +3,7 @@
 -- name: run
 select r.run_no, r.run_id, e.place, e.hash, r.mission_id, r.title, r.status, r.stop_reason,
        e.steps_done, e.steps_open, e.effects_open, r.started_at, e.at,
-       r.epoch, r.owner_host, r.owner_boot, r.owner_pid, r.owner_started, r.lease_until
+       r.epoch, r.owner_host, r.owner_boot, r.owner_pid, r.owner_started, r.lease_until, r.kept_seq, r.kept_hash
 from runs r
 join events e on e.place = (select max(place) from events where place > r.run_no << 32 and place < (r.run_no + 1) << 32)
 where r.run_id = ?
@@ -11,14 +11,16 @@ where r.run_id = ?
 -- name: runs
 select r.run_no, r.run_id, e.place, e.hash, r.mission_id, r.title, r.status, r.stop_reason,
        e.steps_done, e.steps_open, e.effects_open, r.started_at, e.at,
-       r.epoch, r.owner_host, r.owner_boot, r.owner_pid, r.owner_started, r.lease_until
+       r.epoch, r.owner_host, r.owner_boot, r.owner_pid, r.owner_started, r.lease_until, r.kept_seq, r.kept_hash
 from runs r
 join events e on e.place = (select max(place) from events where place > r.run_no << 32 and place < (r.run_no + 1) << 32)
 where r.run_id < ? and (? = 0 or r.status <> 'finished')
 order by r.run_id desc limit ?
 
 -- name: lease_row
-select run_no, epoch, owner_host, owner_boot, owner_pid, owner_started, lease_until from runs where run_id = ?
+select run_no, epoch, owner_host, owner_boot, owner_pid, owner_started, lease_until,
+       (select max(place) from events where place > run_no << 32 and place < (run_no + 1) << 32), kept_seq
+from runs where run_id = ?
 
 -- name: new_run
 insert into runs (run_id) values (?)
@@ -36,17 +38,26 @@ update runs
 set owner_host = null, owner_boot = null, owner_pid = null, owner_started = null, lease_until = 0
 where run_no = ? and epoch = ?
 
+-- where the run stands, written down a second time whenever its row is written anyway: a tail that is cut off later shows
+-- name: keep_head
+update runs
+set (kept_seq, kept_hash) = (
+    select place & 0xffffffff, hash from events
+    where place > run_no << 32 and place < (run_no + 1) << 32 order by place desc limit 1
+)
+where run_no = ? and epoch = ? and exists (select 1 from events where place = run_no << 32 | 1)
+
 -- name: show
 update runs
 set mission_id = ?, title = ?, status = ?, stop_reason = ?, started_at = coalesce(started_at, ?)
 where run_no = ?
 
--- the first event of an append goes in only behind the event it expects, and only under the lease it claims
+-- the first event of an append goes in only under the lease it claims, and only where no event is yet; while that
+-- lease stands nobody else has appended, so the store knows without asking where the run ends
 -- name: append
 insert into events (place, kind, version, at, op, hash, steps_done, steps_open, effects_open, body)
 select ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10
 where exists (select 1 from runs where run_no = ?1 >> 32 and epoch = ?11 and owner_pid is not null)
-  and (?1 & 0xffffffff = 1 or exists (select 1 from events where place = ?1 - 1 and op <> ?5))
 on conflict do nothing
 
 -- name: append_more
@@ -64,6 +75,9 @@ where place > ? and place <= ? order by place limit ?
 select epoch, owner_pid is not null,
        (select max(place) from events where place > run_no << 32 and place < (run_no + 1) << 32)
 from runs where run_no = ?
+
+-- name: last
+select max(place) from events where place > ?1 << 32 and place < (?1 + 1) << 32
 
 -- name: run_no
 select run_no from runs where run_id = ?
