@@ -1,35 +1,66 @@
-"""Eight runs written at once by threads of one process, against one run alone."""
+"""Eight runs written at once in one process, by coroutines and by threads, against one run alone."""
 
+import asyncio
 import threading
 import time
 
-from bench.append import holdfast_event, kilobyte_note
-from holdfast.app import open_store
+from bench.append import kilobyte_note
+from holdfast.app import open_store, write_run
+from holdfast.core.events import RunStarted
+from holdfast.engine.together import Together
 
 RUNS = 8
 EVENTS = 400
 
 
-def _rate(writers, events):
-    def work(write):
-        for _ in range(events):
-            write()
+def begun(store, run_id):
+    log = write_run(store, run_id)
+    log.record(RunStarted(mission_id="bench"))
+    return log
 
-    threads = [threading.Thread(target=work, args=(write,)) for write in writers]
-    began = time.perf_counter()
+
+def alone(store, logs, note, events):
+    for _ in range(events):
+        logs[0].record(note)
+    return events
+
+
+def in_threads(store, logs, note, events):
+    threads = [threading.Thread(target=alone, args=(store, [log], note, events)) for log in logs]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    return len(writers) * events / (time.perf_counter() - began)
+    return len(logs) * events
+
+
+def in_coroutines(store, logs, note, events):
+    async def one(together, log):
+        for _ in range(events):
+            await together.record(log, note)
+
+    async def every():
+        together = Together(store)
+        await asyncio.gather(*(one(together, log) for log in logs))
+
+    asyncio.run(every())
+    return len(logs) * events
+
+
+WAYS = {"alone": alone, "coroutines": in_coroutines, "threads": in_threads}
 
 
 def eight_against_one(place, rounds=5):
-    """Events per second of one run and of eight, the median round of each."""
+    """Events per second of one run alone, of eight in coroutines and of eight in threads: the median of some rounds."""
     store = open_store(place)
-    writers = [holdfast_event(store, f"bench-group-{number}", kilobyte_note()) for number in range(RUNS)]
-    _rate(writers, 100)
-    pairs = [(_rate(writers[:1], EVENTS), _rate(writers, EVENTS)) for _ in range(rounds)]
+    logs = [begun(store, f"bench-group-{number}") for number in range(RUNS)]
+    note = kilobyte_note()
+    rates = {way: [] for way in WAYS}
+    for number in range(rounds + 1):
+        for way, work in WAYS.items():
+            began = time.perf_counter()
+            done = work(store, logs, note, EVENTS)
+            if number:
+                rates[way].append(done / (time.perf_counter() - began))
     store.close()
-    pairs.sort(key=lambda pair: pair[1] / pair[0])
-    return pairs[len(pairs) // 2]
+    return [sorted(rates[way])[rounds // 2] for way in WAYS]

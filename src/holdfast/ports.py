@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Protocol
 
-from holdfast.core.values import Head, Lease, Owner, Projection, Record
+from holdfast.core.values import Append, Head, Lease, Owner, Projection, Record
 
-__all__ = ["Head", "Lease", "Owner", "Projection", "Record", "Store"]
+__all__ = ["Append", "Head", "Lease", "Owner", "Projection", "Record", "Store"]
 
 
 class Store(Protocol):
@@ -27,6 +27,9 @@ class Store(Protocol):
 
         Raises LeaseLost, SequenceConflict, OperationReused or a StoreError. The same append repeated is done once.
         """
+
+    def append_all(self, appends: Sequence[Append]) -> list[Exception | None]:
+        """Several appends in as few commits as the store can. Each is done, or refused by its own error."""
 
     def head(self, run_id: str) -> Head | None:
         """Where a run stands, or None. Never writes."""

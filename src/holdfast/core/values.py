@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 
@@ -48,6 +49,14 @@ class Projection(NamedTuple):
     steps_done: int = 0
     steps_open: int = 0
     effects_open: int = 0
+
+
+class Append(NamedTuple):
+    """What a store is asked to append: under which lease, which records, and what a list shows of the run afterwards."""
+
+    lease: Lease
+    records: Sequence[Record]
+    projection: Projection
 
 
 class Head(NamedTuple):

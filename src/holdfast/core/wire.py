@@ -54,7 +54,7 @@ def encode(
     envelope = f"{run_id}\n{seq}\n{kind}\n{version}\n{at}\n{op}\n".encode()
     digest = sha256(_DOMAIN + previous + envelope + body).digest()
     record = Record(run_id, seq, kind, version, at, body, digest, op)
-    return record, event if body is plain else decode(record)
+    return record, (event if body is plain else decode(record))
 
 
 def tag(event: Event) -> tuple[str, int]:

@@ -12,7 +12,7 @@ from holdfast.core.errors import BadFile, HoldfastError, LogDamaged, NewerSchema
 from holdfast.core.events import Event
 from holdfast.core.state import FINISHED, STOPPED, RunState, evolve, projection, seal, snapshot, unseal
 from holdfast.core.wire import GENESIS, Plainly, Redact, check_chain, decode, encode
-from holdfast.ports import Lease, Owner, Record, Store
+from holdfast.ports import Append, Lease, Owner, Record, Store
 
 TTL = 30.0
 SNAPSHOT_EVERY = 500
@@ -44,6 +44,7 @@ class RunLog:
         self.store = store
         self.run_id = run_id
         self.world = world
+        self._new_op, self._now = world.new_op, world.now
         self.redact = redact if redact is not None else Plainly()
         self.lease: Lease = store.take(run_id, world.owner, ttl)
         self._trust_snapshot = trust_snapshot
@@ -63,21 +64,32 @@ class RunLog:
 
     def record(self, *events: Event) -> RunState:
         """Append events, all or none, and return the state after them. Durable when this returns."""
+        append = self.draft(*events)
+        if append.records:
+            self.store.append(*append)
+        return self.confirm(append)
+
+    def draft(self, *events: Event) -> Append:
+        """The append of these events, redacted, folded and ready. Whoever gets it written must `confirm` it."""
         if not self._sure:
             self._reload()
-        self._sure = not events
-        op, at = self.world.new_op(), self.world.now()
-        state, head, records = self._state, self._head, []
+        self._sure = False
+        op, at = self._new_op(), self._now()
+        state, head = self._state, self._head
+        records: list[Record] = []
         for event in events:
             record, seen = encode(event, self.run_id, state.seq + 1, head, at, op, self.redact)
             evolve(state, seen)
             records.append(record)
             head = record.hash
-        if records:
-            self.store.append(self.lease, records, projection(state))
-            self._head = head
-            self._sure = True
-        return state
+        return Append(self.lease, records, projection(state))
+
+    def confirm(self, append: Append) -> RunState:
+        """The store has acknowledged it: what was drafted is now the log."""
+        if append.records:
+            self._head = append.records[-1].hash
+        self._sure = True
+        return self._state
 
     def renew(self) -> None:
         self.store.renew(self.lease)

@@ -13,8 +13,9 @@ from holdfast.core.errors import (
     SequenceConflict,
 )
 from holdfast.core.ids import check_digest, check_id
-from holdfast.ports import Head, Lease, Owner, Projection, Record
+from holdfast.ports import Append, Head, Lease, Owner, Projection, Record
 from holdfast.stores import blobs
+from holdfast.stores.grouping import one_by_one
 
 
 class _Run:
@@ -73,6 +74,9 @@ class MemoryStore:
             run.until = self._clock() + lease.ttl
             for record in records:
                 self._ops.setdefault(record.op, (record.run_id, record.seq, record.hash))
+
+    def append_all(self, appends: Sequence[Append]) -> list[Exception | None]:
+        return one_by_one(self, appends)
 
     def _leased(self, lease: Lease) -> _Run:
         run = self._runs.get(lease.run_id)

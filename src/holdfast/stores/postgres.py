@@ -31,8 +31,9 @@ from holdfast.core.errors import (
     UsageError,
 )
 from holdfast.core.ids import check_digest, check_id, check_op
-from holdfast.ports import Head, Lease, Owner, Projection, Record
+from holdfast.ports import Append, Head, Lease, Owner, Projection, Record
 from holdfast.stores import blobs
+from holdfast.stores.grouping import one_by_one
 from holdfast.stores.postgres_link import Link, PatientConnection
 from holdfast.stores.sqlfiles import migrations, queries
 
@@ -180,6 +181,9 @@ class PostgresStore:
         if refusal is not None:
             raise refusal
         self._heads[lease.run_id] = (records[-1].seq, records[-1].hash)
+
+    def append_all(self, appends: Sequence[Append]) -> list[Exception | None]:
+        return one_by_one(self, appends)
 
     def _values(self, lease: Lease, records: Sequence[Record], shown: Projection) -> dict[str, Any]:
         first, last = records[0], records[-1]

@@ -10,9 +10,11 @@ import os
 import threading
 import time
 import weakref
+from _queue import Empty, SimpleQueue
 from collections import deque
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from functools import cache
 from typing import Any
 
 import apsw
@@ -33,7 +35,7 @@ from holdfast.core.errors import (
     TailLost,
 )
 from holdfast.core.ids import check_digest, check_id
-from holdfast.ports import Head, Lease, Owner, Projection, Record
+from holdfast.ports import Append, Head, Lease, Owner, Projection, Record
 from holdfast.stores import blobs, sqlite_file
 from holdfast.stores.locks import LifeLocks
 from holdfast.stores.sqlite_file import SQL, translate
@@ -46,6 +48,8 @@ _POLL = 0.05  # s between looks of a waiting thread, should the one that was to 
 _SYNC_EVERY = 1_000_000_000  # ns that the witness on disk may lag behind
 _LAST = "\uffff"
 _SEQ = 0xFFFFFFFF
+_COLUMNS = 11
+_MARKS = "(" + ", ".join("?" * _COLUMNS) + ")"
 _APPEND, _APPEND_MORE = SQL["append"], SQL["append_more"]
 
 
@@ -58,22 +62,24 @@ class _Holding:
         self.number = number
         self.base = number << _SHIFT
         self.last = last
-        self.op = b""
+        self.op = ""
         self.until = until
         self.shown: tuple[object, ...] = ()
 
 
 class _Request:
-    __slots__ = ("done", "error", "lease", "place", "projection", "records", "until", "woken")
+    """One append on its way: what it wants, and what became of it."""
+
+    done = False
+    place = 0
+    until = 0
+    woken: SimpleQueue[None] | None = None
+    error: Exception | None = None
 
     def __init__(self, lease: Lease, records: Sequence[Record], projection: Projection) -> None:
         self.lease = lease
         self.records = records
         self.projection = projection
-        self.done = False
-        self.place = self.until = 0
-        self.woken: threading.Event | None = None
-        self.error: Exception | None = None
 
 
 class SqliteStore:
@@ -334,27 +340,47 @@ class SqliteStore:
 
     def append(self, lease: Lease, records: Sequence[Record], projection: Projection) -> None:
         request = _Request(lease, records, projection)
-        self._queue.append(request)
-        if not self._lead(request):
+        if not self._lead(request, [request]):
             self._wait(request)
         if request.error is not None:
             raise request.error
 
+    def append_all(self, appends: Sequence[Append]) -> list[Exception | None]:
+        requests = [_Request(*append) for append in appends]
+        self._queue.extend(requests)
+        try:
+            for request in requests:
+                if not request.done and not self._lead(request, []):
+                    self._wait(request)
+        finally:
+            for request in requests:
+                self._forget(request)
+        return [request.error for request in requests]
+
     def _wait(self, request: _Request) -> None:
         """Another thread is committing: it takes ours along, or wakes us to lead the next group."""
-        request.woken = threading.Event()
+        request.woken = SimpleQueue()
+        if request not in self._queue:
+            self._queue.append(request)
         end = time.monotonic() + self._patience
-        while not request.done and not self._lead(request):
-            if time.monotonic() > end:
-                raise StoreBusy(self.path, "another thread of this process kept the turn to write")
-            request.woken.wait(_POLL)
-            request.woken.clear()
+        try:
+            while not request.done and not self._lead(request, []):
+                if time.monotonic() > end:
+                    raise StoreBusy(self.path, "another thread of this process kept the turn to write")
+                _doze(request.woken)
+        finally:
+            self._forget(request)
 
-    def _lead(self, own: _Request) -> bool:
+    def _forget(self, request: _Request) -> None:
+        """A caller that gave up must not be written later, behind its back."""
+        if not request.done:
+            with suppress(ValueError):
+                self._queue.remove(request)
+
+    def _lead(self, own: _Request, group: list[_Request]) -> bool:
         """Commit everything that waits, our own request among it; False if another thread has the turn."""
         if not self._turn.acquire(blocking=False):
             return False
-        group: list[_Request] = []
         try:
             if not own.done:
                 while self._queue:
@@ -373,7 +399,7 @@ class SqliteStore:
         """Tell the others of the group, and whoever waits first, who leads the next one."""
         for request in (*group, *list(self._queue)[:1]):
             if request.woken is not None:
-                request.woken.set()
+                request.woken.put(None)
 
     def _part(self, group: list[_Request], own: _Request, error: BaseException) -> None:
         """An error is shared out; an interruption is ours alone: the others go again, their operation ids keep it once."""
@@ -407,17 +433,52 @@ class SqliteStore:
         if now - self._looked > _LOOK_EVERY:
             self._check_identity()
             self._looked = now
+        if not self._write_at_once(writer, group, now):
+            self._write_together(writer, group, now)
+        for request in group:
+            if request.place:
+                self._remember(request)
+            request.done = True
+        if self._strict or now - self._synced > _SYNC_EVERY:
+            self._sync_witness(now)
+
+    def _write_at_once(self, writer: apsw.Connection, group: list[_Request], now: int) -> bool:
+        """The usual append, one event that changes nothing else of its run: one statement, its own transaction.
+
+        False if there is more to write, or something did not go in: then nothing of that has happened yet.
+        """
+        values: list[Any] = []
+        for request in group:
+            lease, records, shown = request.lease, request.records, request.projection
+            holding = self._holdings.get(lease.run_id)
+            soon = now + int(lease.ttl * 0.75e9)
+            if len(records) > 1 or holding is None or holding.shown != shown[:4] or holding.until < soon:
+                return False
+            _, seq, kind, version, at, body, digest, op = records[0]
+            place = holding.last + 1
+            if place != holding.base | seq or op == holding.op or place in values:
+                return False
+            values += (place, kind, version, at, bytes.fromhex(op), digest, *shown[4:], body.decode(), lease.epoch)
+        if len(group) == 1:
+            writer.execute(_APPEND, values)
+            if writer.changes():
+                group[0].place = values[0]
+            return group[0].place != 0
+        written = writer.execute(_append_group(len(group)), values).fetchall()
+        for request, place in zip(group, values[::_COLUMNS], strict=True):
+            request.place = place if (place,) in written else 0
+        return len(written) == len(group)
+
+    def _write_together(self, writer: apsw.Connection, group: list[_Request], now: int) -> None:
         try:
             writer.execute("begin immediate")
             for request in group:
-                request.error = self._write(writer, request, now)
+                if not request.place:
+                    request.error = self._write(writer, request, now)
             writer.execute("commit")
         except BaseException:
             _roll_back(writer)
             raise
-        self._remember(group, now)
-        for request in group:
-            request.done = True
 
     def _write(self, writer: apsw.Connection, request: _Request, now: int) -> Exception | None:
         """Insert the events behind the last one; a refusal has changed nothing."""
@@ -425,34 +486,33 @@ class SqliteStore:
         holding = self._holdings.get(lease.run_id)
         if holding is None:
             return LeaseLost(lease.run_id, lease.epoch)
-        _, seq, kind, version, at, body, digest, op_hex = records[0]
-        place, op, counts = holding.base | seq, bytes.fromhex(op_hex), shown[4:]
+        first, counts = records[0], shown[4:]
+        place = holding.base | first.seq
         if place != holding.last + 1:
             # an earlier append may have got in though its answer was lost
             holding.last = writer.execute(SQL["last"], (holding.number,)).fetchone()[0] or holding.base
-        if place != holding.last + 1 or op == holding.op:
-            return self._why_not(writer, request, place, op)
-        writer.execute(_APPEND, (place, kind, version, at, op, digest, *counts, body.decode(), lease.epoch))
+        if place != holding.last + 1 or first.op == holding.op:
+            return self._why_not(writer, request, place)
+        writer.execute(_APPEND, (*_row(place, first, counts), lease.epoch))
         if writer.changes() == 0:
-            return self._why_not(writer, request, place, op)
+            return self._why_not(writer, request, place)
         for record in records[1:]:
             place = holding.base | record.seq
-            op = bytes.fromhex(record.op)
-            row = (place, record.kind, record.version, record.at, op, record.hash, *counts, record.body.decode())
-            writer.execute(_APPEND_MORE, row)
-        request.place = place
+            writer.execute(_APPEND_MORE, _row(place, record, counts))
         if holding.shown != shown[:4]:
-            writer.execute(SQL["show"], (*shown[:4], at, holding.number))
+            writer.execute(SQL["show"], (*shown[:4], first.at, holding.number))
             writer.execute(SQL["keep_head"], (holding.number, lease.epoch))
         length = int(lease.ttl * 1e9)
         if now + length - holding.until > length >> 2:
             request.until = now + length
             writer.execute(SQL["renew"], (request.until, holding.number, lease.epoch))
+        request.place = place
         return None
 
-    def _why_not(self, writer: apsw.Connection, request: _Request, place: int, op: bytes) -> Exception | None:
+    def _why_not(self, writer: apsw.Connection, request: _Request, place: int) -> Exception | None:
         """Nothing went in: this very append is already there, or somebody else was."""
         lease, first = request.lease, request.records[0]
+        op = bytes.fromhex(first.op)
         there = writer.execute(SQL["event"], (place,)).fetchone()
         if there == (op, first.hash):
             return None
@@ -464,17 +524,13 @@ class SqliteStore:
             return OperationReused(first.op)
         return SequenceConflict(lease.run_id, first.seq - 1, last & _SEQ if last else 0)
 
-    def _remember(self, group: list[_Request], now: int) -> None:
-        """Know where each run ends now, and tell the witness: a mirror, so what it cannot hold is said and the commit stands."""
-        for request in group:
-            if request.place:
-                lease, last = request.lease, request.records[-1]
-                holding = self._holdings[lease.run_id]
-                holding.last, holding.op, holding.shown = request.place, bytes.fromhex(last.op), request.projection[:4]
-                holding.until = request.until or holding.until
-                self._witness.write(request.place, last.hash)
-        if self._strict or now - self._synced > _SYNC_EVERY:
-            self._sync_witness(now)
+    def _remember(self, request: _Request) -> None:
+        """Know where the run ends now, and tell the witness."""
+        holding, last = self._holdings[request.lease.run_id], request.records[-1]
+        holding.last, holding.op, holding.shown = request.place, last.op, request.projection[:4]
+        if request.until:
+            holding.until = request.until
+        self._witness.write(request.place, last.hash)
 
     # --- reading
 
@@ -597,6 +653,21 @@ def _after_fork() -> None:
 
 
 os.register_at_fork(after_in_child=_after_fork)
+
+
+def _doze(woken: SimpleQueue[None]) -> None:
+    with suppress(Empty):
+        woken.get(timeout=_POLL)
+
+
+@cache
+def _append_group(size: int) -> str:
+    return SQL["append_group"].replace("{rows}", ", ".join([_MARKS] * size))
+
+
+def _row(place: int, record: Record, counts: tuple[object, ...]) -> tuple[Any, ...]:
+    _, _, kind, version, at, body, digest, op = record
+    return (place, kind, version, at, bytes.fromhex(op), digest, *counts, body.decode())
 
 
 def _typed(values: Sequence[object], types: Sequence[type]) -> bool:

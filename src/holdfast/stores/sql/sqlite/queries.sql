@@ -60,6 +60,15 @@ select ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10
 where exists (select 1 from runs where run_no = ?1 >> 32 and epoch = ?11 and owner_pid is not null)
 on conflict do nothing
 
+-- the same for the events of several runs at once; {rows} is one line of question marks for each event
+-- name: append_group
+insert into events (place, kind, version, at, op, hash, steps_done, steps_open, effects_open, body)
+select column1, column2, column3, column4, column5, column6, column7, column8, column9, column10
+from (values {rows})
+where exists (select 1 from runs where run_no = column1 >> 32 and epoch = column11 and owner_pid is not null)
+on conflict do nothing
+returning place
+
 -- name: append_more
 insert into events (place, kind, version, at, op, hash, steps_done, steps_open, effects_open, body)
 values (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)

@@ -1,0 +1,80 @@
+"""Many runs driven by coroutines of one process: what they record at the same time is committed together.
+
+A quick disk is waited for where we are; a slow one in another thread, so that the event loop never stands still for it.
+One log has one append on its way at a time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from weakref import WeakKeyDictionary
+
+from holdfast.core.events import Event
+from holdfast.core.state import RunState
+from holdfast.engine.log import RunLog
+from holdfast.ports import Append, Store
+
+QUICK = 0.002  # seconds that an event loop may well stand still
+Waiting = list[tuple[Append, "asyncio.Future[None]"]]
+
+
+class Together:
+    """The asynchronous way to record. All logs must be of the one store, and all calls from one event loop."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._waiting: Waiting = []
+        self._took = QUICK
+        self._committing: asyncio.Task[None] | None = None
+        self._turns: WeakKeyDictionary[RunLog, asyncio.Lock] = WeakKeyDictionary()
+
+    async def record(self, log: RunLog, *events: Event) -> RunState:
+        """Append events, all or none. Durable when this returns."""
+        async with self._turns.setdefault(log, asyncio.Lock()):
+            append = log.draft(*events)
+            if append.records:
+                await self._written(append)
+            return log.confirm(append)
+
+    async def _written(self, append: Append) -> None:
+        loop = asyncio.get_running_loop()
+        done: asyncio.Future[None] = loop.create_future()
+        self._waiting.append((append, done))
+        if self._committing is None:
+            self._committing = loop.create_task(self._commit())
+        await done
+
+    async def _commit(self) -> None:
+        loop = asyncio.get_running_loop()
+        try:
+            while self._waiting:
+                group, self._waiting = self._waiting, []
+                appends = [append for append, _ in group]
+                if self._took < QUICK:
+                    outcomes = self._outcomes(appends)
+                else:
+                    outcomes = await loop.run_in_executor(None, self._outcomes, appends)
+                _tell(group, outcomes)
+                await asyncio.sleep(0)  # those who were told come back with their next events
+        finally:
+            self._committing = None
+
+    def _outcomes(self, appends: list[Append]) -> list[Exception | None]:
+        began = time.perf_counter()
+        try:
+            return self._store.append_all(appends)
+        except Exception as error:  # noqa: BLE001 - it is theirs: every waiting caller gets it
+            return [error] * len(appends)
+        finally:
+            self._took = time.perf_counter() - began
+
+
+def _tell(group: Waiting, outcomes: list[Exception | None]) -> None:
+    for (_, done), problem in zip(group, outcomes, strict=True):
+        if done.cancelled():
+            continue
+        if problem is None:
+            done.set_result(None)
+        else:
+            done.set_exception(problem)
