@@ -29,12 +29,22 @@ def rows(folder):
     yield "open + head, run of 100,000 / run of 10", f"{long / short:.2f} x", "<= 3 x", long / short <= 3
     nothing, status, record = start.fresh_process(folder)
     yield "`holdfast status` / `python -c pass`, CPU", f"{status / nothing:.1f} x", "<= 6 x", status / nothing <= 6
-    yield "one event from a fresh process / `python -c pass`, CPU", f"{record / nothing:.1f} x", "<= 6 x", record / nothing <= 6
+    yield (
+        "one event from a fresh process / `python -c pass`, CPU",
+        f"{record / nothing:.1f} x",
+        "<= 6 x",
+        record / nothing <= 6,
+    )
     bare, ours = postgres.postgres_append()
     ratio = ours.wall_us / bare.wall_us
     yield "PostgreSQL: one durable 1 KB event / bare insert-and-commit", f"{ratio:.2f} x", "<= 1.3 x", ratio <= 1.3
     one, _, threads = postgres.postgres_group()
-    yield "PostgreSQL: 8 runs in threads of one process / one run", f"{threads / one:.1f} x", ">= 3 x", threads / one >= 3
+    yield (
+        "PostgreSQL: 8 runs in threads of one process / one run",
+        f"{threads / one:.1f} x",
+        ">= 3 x",
+        threads / one >= 3,
+    )
 
 
 def main():

@@ -23,7 +23,10 @@ DECORATORS = [
     "@invariant*",
     "@initialize*",
 ]
-NAMES = ["test_*", "Test*", "pytest_*", "visit_*", "x[A-Z]*", "f_trace*", "arg", "signum", "make_store"]
+NAMES = [
+    *("test_*", "Test*", "pytest_*", "pytestmark", "make_store", "visit_*", "x[A-Z]*", "f_trace*", "unraisablehook"),
+    *("__getattr__", "arg", "signum", "list_commands", "format_commands", "parameter", "log_errors", "max_mem"),
+]
 
 
 def main(paths: list[str]) -> int:

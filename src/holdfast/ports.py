@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Protocol
+from typing import Protocol, Self
 
 from holdfast.core.values import Append, Head, Lease, Owner, Projection, Record
 
@@ -57,3 +57,9 @@ class Store(Protocol):
 
     def close(self) -> None:
         """Release what is held. Leases of this store end with it."""
+
+    def __enter__(self) -> Self:
+        """The store itself."""
+
+    def __exit__(self, *problem: object) -> None:
+        """Close."""

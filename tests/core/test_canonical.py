@@ -152,7 +152,9 @@ REFUSED = [
 ]
 
 
-@pytest.mark.parametrize(("value", "path", "problem"), REFUSED, ids=[f"{number}-{problem}" for number, (_, _, problem) in enumerate(REFUSED)])
+@pytest.mark.parametrize(
+    ("value", "path", "problem"), REFUSED, ids=[f"{number}-{problem}" for number, (_, _, problem) in enumerate(REFUSED)]
+)
 def test_what_has_no_exact_form_is_refused_with_its_path(value, path, problem):
     with pytest.raises(NotCanonical, match=rf"The value at {path} has no canonical JSON form: .*{problem}") as caught:
         canonical(value)

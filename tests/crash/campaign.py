@@ -82,7 +82,17 @@ def damage_merged(points: int, seed: int) -> Report:
         connection = apsw.Connection(str(Path(folder) / ".holdfast" / "holdfast.db"))
         connection.execute("pragma wal_checkpoint(truncate)").fetchall()
         connection.close()
-        return flips.flips(LogWork(), Path(folder), acked, ["holdfast.db"], limit=points, ways=("flip", "zero"), seed=seed)
+        return flips.flips(
+            LogWork(), Path(folder), acked, ["holdfast.db"], limit=points, ways=("flip", "zero"), seed=seed
+        )
+
+
+def by_strace(points: int, seed: int) -> Report:
+    return crashlab.strace_everywhere(LogWork(40), limit=points, seed=seed)
+
+
+def on_ext4(points: int, seed: int) -> Report:
+    return blockdev.ext4_power_loss(LogWork(40), images=points, seed=seed)
 
 
 def no_memory(points: int, seed: int) -> Report:
@@ -105,7 +115,7 @@ CAMPAIGN = (
     Entry("kill at calls, strict witness", 400, 2000, kill(events=20, witness="strict"), crashlab.available),
     Entry("kill at calls, new store", 250, 1000, kill(events=4, **FRESH), crashlab.available),
     Entry("kill at calls, again in recovery", 700, 4000, kill_in_recovery, crashlab.available),
-    Entry("kill by strace", 300, 3000, lambda n, s: crashlab.strace_everywhere(LogWork(24), limit=n, seed=s), crashlab.strace_available),
+    Entry("kill by strace", 300, 3000, by_strace, crashlab.strace_available),
     Entry("errno at calls", 1200, 12000, errno(events=16), crashlab.available),
     Entry("errno at calls, new store", 400, 8000, errno(events=3, **FRESH), crashlab.available),
     Entry("errno at calls, again in recovery", 450, 10000, errno(during_recovery=True), crashlab.available),
@@ -114,7 +124,7 @@ CAMPAIGN = (
     Entry("power loss, new store", 3000, 30000, power(30, **FRESH), crashlab.available),
     Entry("power loss after a failed sync", 2000, 20000, failed_sync(LogWork(12)), crashlab.available),
     Entry("power loss after a failed sync, asked again", 2000, 20000, failed_sync(Stubborn(12)), crashlab.available),
-    Entry("power loss on a real ext4", 60, 2000, lambda n, s: blockdev.ext4_power_loss(LogWork(40), images=n, seed=s), blockdev.available),
+    Entry("power loss on a real ext4", 60, 2000, on_ext4, blockdev.available),
     Entry("SIGKILL at bytecodes", 1500, 20000, at_bytecodes("kill", events=3)),
     Entry("SIGKILL at bytecodes, new store", 1000, 10000, at_bytecodes("kill", events=3, **FRESH)),
     Entry("KeyboardInterrupt at bytecodes", 1500, 20000, at_bytecodes("interrupt", events=3)),

@@ -12,7 +12,7 @@ from holdfast.core.events import Extension, NoteRecorded, RunStarted, StepFinish
 from holdfast.core.wire import decode
 from holdfast.engine.log import RunLog, World, read_head, verify_run
 from holdfast.ports import Owner, Store
-from holdfast.stores import sqlite, sqlite_file
+from holdfast.stores import sqlite_commit, sqlite_file
 from holdfast.stores.sqlite import SqliteStore
 from holdfast.testing.crashlab.workload import Verdict
 
@@ -141,7 +141,7 @@ class LazySync(LogWork):
 
     def open(self, folder: Path) -> SqliteStore:
         store = super().open(folder)
-        store._writing().pragma("synchronous", self.pragma)
+        store._writer.connection().pragma("synchronous", self.pragma)
         return store
 
 
@@ -194,7 +194,7 @@ class UnsureWriter(LogWork):
     name = "planted: trusts its memory after an interruption"
 
     def work(self, folder: Path, ack: Callable[[str], None]) -> None:
-        RunLog._reload = _reload_only_once  # type: ignore[method-assign]
+        RunLog._reload = _reload_only_once  # type: ignore[method-assign, assignment]
         super().work(folder, ack)
 
 
@@ -251,5 +251,5 @@ class NoFence(LogWork):
     name = "planted: no fence"
 
     def open(self, folder: Path) -> SqliteStore:
-        sqlite._APPEND = sqlite._APPEND.replace("and epoch = ?11", "and ?11 > 0")
+        sqlite_commit._APPEND = sqlite_commit._APPEND.replace("and epoch = ?11", "and ?11 > 0")
         return super().open(folder)

@@ -414,12 +414,12 @@ def test_a_log_that_moved_between_the_look_and_the_write_is_refused_before_anyth
     take = there.take
 
     def late(run_id: str, owner: Owner, ttl: float) -> Any:
-        there.take = take  # type: ignore[method-assign]
+        there.take = take
         with RunLog(there, RUN, a_world("rival")) as log:
             log.record(RunStarted(mission_id="m"))
         return take(run_id, owner, ttl)
 
-    there.take = late  # type: ignore[method-assign]
+    there.take = late
     with pytest.raises(errors.SequenceConflict):
         take_in(there, exported(here), tmp_path)
     (head,) = there.heads()

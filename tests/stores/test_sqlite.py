@@ -225,8 +225,8 @@ def test_a_store_is_not_for_forked_children(store):
 def test_writers_in_one_process_share_commits(store):
     logs = [begun(store, f"run-{number}", number) for number in range(8)]
     groups = []
-    commit = store._commit
-    store._commit = lambda group: (groups.append(len(group)), commit(group))
+    commit = store._committer._commit
+    store._committer._commit = lambda group: (groups.append(len(group)), commit(group))
     threads = [
         threading.Thread(target=lambda log=log: [log.record(NoteRecorded(text="x")) for _ in range(60)]) for log in logs
     ]
@@ -242,7 +242,7 @@ def test_a_refused_request_does_not_spoil_its_group(store):
     good, bad = begun(store, "run-1", 1), begun(store, "run-2", 2)
     store.release(bad.lease)
     outcomes = []
-    store._turn.acquire()
+    store._writer.turn.acquire()
 
     def write(log):
         try:
@@ -254,9 +254,9 @@ def test_a_refused_request_does_not_spoil_its_group(store):
     threads = [threading.Thread(target=write, args=(log,)) for log in (bad, good)]
     for thread in threads:
         thread.start()
-    while len(store._queue) < 2:
+    while len(store._committer.queue) < 2:
         time.sleep(0.001)
-    store._turn.release()
+    store._writer.turn.release()
     for thread in threads:
         thread.join()
     assert sorted(outcomes) == ["refused", "written"]
@@ -276,7 +276,7 @@ def test_files_are_private(store, tmp_path):
 def test_a_deleted_store_is_noticed(store, tmp_path):
     log = begun(store)
     os.unlink(tmp_path / ".holdfast" / "holdfast.db")
-    store._looked = 0
+    store._committer._looked = 0
     with pytest.raises(StoreReplaced):
         log.record(NoteRecorded(text="into the void"))
 
@@ -286,7 +286,7 @@ def test_a_replaced_store_is_noticed(store, tmp_path):
     path = tmp_path / ".holdfast" / "holdfast.db"
     shutil.copyfile(path, tmp_path / "copy.db")
     os.replace(tmp_path / "copy.db", path)
-    store._looked = 0
+    store._committer._looked = 0
     with pytest.raises(StoreReplaced):
         log.record(NoteRecorded(text="into the void"))
 
@@ -312,18 +312,18 @@ def test_closing_gives_the_leases_back(tmp_path):
 def test_a_store_that_stays_busy_says_so(tmp_path):
     with open_at(tmp_path) as other, open_at(tmp_path, patience=0.2) as store:
         log = begun(store)
-        other._writing().execute("begin immediate")
+        other._writer.connection().execute("begin immediate")
         with pytest.raises(StoreBusy):
             log.record(NoteRecorded(text="no turn"))
-        other._writing().execute("select 1")
+        other._writer.connection().execute("select 1")
         log.record(NoteRecorded(text="my turn"))
-        assert [event for event in texts(store, "run-1")] == ['{"text":"my turn"}']
+        assert texts(store, "run-1") == ['{"text":"my turn"}']
 
 
 def test_damaged_artifacts_are_never_handed_out(store):
     for data in (b"small", b"large and dull " * 1000):
         digest = store.put_artifact(data)
-        writer = store._writing()
+        writer = store._writer.connection()
         (stored,) = writer.execute("select data from artifacts where digest = ?", (bytes.fromhex(digest),)).fetchone()
         changed = bytes([stored[0] ^ 1]) + stored[1:]
         writer.execute("update artifacts set data = ? where digest = ?", (changed, bytes.fromhex(digest)))
@@ -333,7 +333,7 @@ def test_damaged_artifacts_are_never_handed_out(store):
 
 def test_a_decompression_bomb_is_not_inflated(store):
     digest = store.put_artifact(b"x" * 10_000)
-    store._writing().execute("update artifacts set size = 10")
+    store._writer.connection().execute("update artifacts set size = 10")
     with pytest.raises(ArtifactDamaged):
         store.get_artifact(digest)
 
@@ -364,7 +364,7 @@ def test_the_sqlite_in_use_is_a_safe_one():
 
 
 def test_every_commit_waits_for_the_disk(store):
-    writer = store._writing()
+    writer = store._writer.connection()
     assert (writer.pragma("journal_mode"), writer.pragma("synchronous")) == ("wal", 2)
 
 

@@ -129,7 +129,9 @@ class IllegalEvent(HoldfastError):
 
 class LogDamaged(HoldfastError):
     reason = "log_damaged"
-    advice = "`holdfast verify` names the first bad event. Nothing was changed; keep the files and restore from a backup."
+    advice = (
+        "`holdfast verify` names the first bad event. Nothing was changed; keep the files and restore from a backup."
+    )
 
 
 class ChainBroken(LogDamaged):
@@ -151,7 +153,7 @@ class TailLost(LogDamaged):
     reason = "tail_lost"
     advice = (
         "Acknowledged events are missing from this store: it was cut, rolled back or restored from an older copy. "
-        "Put the newer copy back, or accept the loss with `holdfast doctor --fix`."
+        "Put the newer copy back, or accept the loss with `holdfast doctor --fix --accept-loss`."
     )
 
     def __init__(self, place: str, detail: str) -> None:

@@ -242,7 +242,7 @@ STOPS = (
     Stop("tail_lost", "End of the log is lost", "log", 101,
          "The head witness knows of acknowledged events that the log no longer has. "
          "Put the newer copy of the store back, or accept the loss.",
-         False, False, ("holdfast verify {run}", "holdfast doctor", "holdfast doctor --fix")),
+         False, False, ("holdfast verify {run}", "holdfast doctor", "holdfast doctor --fix --accept-loss")),
     # ---- resource_limit
     Stop("timeout", "Time budget exceeded", "resource_limit", 124,
          "Increase time budget with --time or simplify task into smaller milestones",

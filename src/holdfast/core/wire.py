@@ -86,9 +86,7 @@ def _too_large(event: Event, body: bytes) -> TooLarge:
     return TooLarge(f"The event {type(event).__name__}", len(body), MAX_EVENT_BYTES, advice=advice)
 
 
-def chain_hash(
-    previous: bytes, run_id: str, seq: int, kind: str, version: int, at: str, op: str, body: bytes
-) -> bytes:
+def chain_hash(previous: bytes, run_id: str, seq: int, kind: str, version: int, at: str, op: str, body: bytes) -> bytes:
     envelope = f"{run_id}\n{seq}\n{kind}\n{version}\n{at}\n{op}\n".encode()
     return sha256(_DOMAIN + previous + envelope + body).digest()
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from datetime import datetime
 from typing import NamedTuple
 
-from holdfast.core.errors import HoldfastError, NotFound
+from holdfast.core.errors import HoldfastError, NotFound, TailLost
 from holdfast.engine.log import SNAPSHOT_DRIFT, verify_run
 from holdfast.ports import Head, Store
 
@@ -30,7 +30,7 @@ class Finding(NamedTuple):
     level: str
     sentence: str
     fix: str = ""
-    reason: str = ""
+    reason: str | None = None
 
 
 class Seen(NamedTuple):
@@ -58,7 +58,7 @@ def opening(store: Store | None, problem: HoldfastError | None, seen: Seen) -> I
     if isinstance(problem, NotFound):
         yield Finding("store", OK, f"There is no store at {seen.place} yet; the first run makes one.")
     elif problem is not None:
-        fix = "holdfast doctor --fix --accept-loss" if problem.reason == "tail_lost" else ""
+        fix = "holdfast doctor --fix --accept-loss" if isinstance(problem, TailLost) else ""
         yield Finding("store", FAIL, str(problem), fix, problem.reason)
     elif store is not None:
         facts = store.facts()

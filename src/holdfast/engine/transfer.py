@@ -34,7 +34,7 @@ from holdfast.core.exchange import ARTIFACT_START, MAX_ARTIFACT_LINE, MAX_LINE, 
 from holdfast.core.state import projection
 from holdfast.core.wire import EXTENSION_PREFIX, GENESIS, place
 from holdfast.engine.log import TTL, Finding, World, chained
-from holdfast.ports import Lease, Projection, Record, Store
+from holdfast.ports import Lease, Record, Store
 
 Tick = Callable[[int], object]
 _OTHER_PLACE = "Choose another place for the file. Nothing is left of it."

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from typing import Self
 
 from holdfast.core.errors import (
     LeaseHeld,
@@ -147,3 +148,9 @@ class MemoryStore:
 
     def close(self) -> None:
         return None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *problem: object) -> None:
+        self.close()

@@ -10,7 +10,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import Any, Self
 
 from psycopg import DataError, errors, sql
 
@@ -121,7 +121,7 @@ class PostgresStore:
                 self._release(lease, patience=0.0)
         self._link.close()
 
-    def __enter__(self) -> PostgresStore:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *problem: object) -> None:

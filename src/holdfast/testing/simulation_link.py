@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple, Protocol, TypeVar, cast
+from typing import NamedTuple, Protocol, Self, TypeVar, cast
 
 from holdfast.core.errors import StoreUnavailable
-from holdfast.ports import Head, Lease, Owner, Projection, Record
+from holdfast.ports import Append, Head, Lease, Owner, Projection, Record
 from holdfast.testing.simulation_model import Model
 
 T = TypeVar("T")
@@ -124,6 +124,11 @@ class Link:
             raise fate.end()
         self.model.acknowledged(records)
 
+    def append_all(self, appends: Sequence[Append]) -> list[Exception | None]:
+        for append in appends:
+            self.append(*append)
+        return [None] * len(appends)
+
     def save_snapshot(self, run_id: str, seq: int, data: bytes) -> None:
         self._call("snapshot", run_id, lambda: self.model.store.save_snapshot(run_id, seq, data))
 
@@ -141,3 +146,9 @@ class Link:
 
     def close(self) -> None:
         return None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *problem: object) -> None:
+        self.close()

@@ -33,7 +33,9 @@ LONG = 600.0
 class Author:
     """Writes records by hand, so that the suite can also write wrong ones."""
 
-    def __init__(self, store: Store, run_id: str, ops: Iterator[str], ttl: float = LONG, owner: Owner = SOMEBODY) -> None:
+    def __init__(
+        self, store: Store, run_id: str, ops: Iterator[str], ttl: float = LONG, owner: Owner = SOMEBODY
+    ) -> None:
         self.store, self.run_id, self.ops = store, run_id, ops
         self.lease = store.take(run_id, owner, ttl)
         self.state, self.head = RunState(run_id=run_id), GENESIS

@@ -182,7 +182,7 @@ def traced(pid: int, command: Sequence[str]) -> Iterator[None]:
     with subprocess.Popen([*command, "-p", str(pid)], stderr=subprocess.PIPE) as tracer:
         said = b""
         while tracer.stderr and b" attached" not in said:
-            part = os.read(tracer.stderr.fileno(), 4096) if wait([tracer.stderr], ATTACH_TIME) else b""
+            part = os.read(tracer.stderr.fileno(), 4096) if wait([tracer.stderr.fileno()], ATTACH_TIME) else b""
             said += part
             if not part:
                 tracer.kill()

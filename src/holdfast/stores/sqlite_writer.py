@@ -1,0 +1,214 @@
+"""The one writing connection to a SQLite store, and the witness beside it. Trusts nothing in memory after an error."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import apsw
+
+from holdfast.core.errors import (
+    HoldfastError,
+    StoreBroken,
+    StoreClosed,
+    StoreReadOnly,
+    StoreReplaced,
+    StoreUnreadable,
+    TailLost,
+)
+from holdfast.stores import sqlite_file
+from holdfast.stores.sqlite_file import SQL, translate
+from holdfast.stores.witness import GROUPS, Witness, sightings
+
+LAGGING, MISSING, MADE_AGAIN = "lagging", "missing", "made again"
+SHIFT = 32
+SEQ = 0xFFFFFFFF
+
+
+class Writer:
+    """Opens, checks, mends and closes. Whoever writes holds `turn` and asks for the `connection`."""
+
+    def __init__(self, path: str, patience: float, strict: bool, read_only: bool) -> None:
+        self.path = path
+        self.read_only = read_only
+        self.patience = patience
+        self.strict = strict
+        self.store_id = ""
+        self.witness = Witness(path + "-witness")
+        self.witness_state = LAGGING
+        self.turn = threading.RLock()
+        self.ready: apsw.Connection | None = None
+        self.synced = 0
+        self._connection: apsw.Connection | None = None
+        self._broken = False
+        self._refusal = ""
+        self._identity: tuple[int, int] = (0, 0)
+
+    # --- opening and closing
+
+    def open(self, now: str) -> None:
+        folder = os.path.dirname(self.path)
+        sqlite_file.prepare_folder(folder)
+        if os.path.exists(self.path):
+            sqlite_file.look_first(self.path, self.patience)
+        else:
+            sqlite_file.create(self.path, os.urandom(16).hex(), now)
+        known = os.path.exists(self.path + "-wal")
+        self._connect()
+        told = self.witness.open()
+        if not (known and told):
+            # SQLite goes on when this fails, and then a power cut can take the whole log file with it
+            sqlite_file.sync_folder(folder)
+        if not told:
+            self.rebuild_witness()
+
+    def _connect(self) -> apsw.Connection:
+        connection = sqlite_file.open_for_writing(self.path, self.patience)
+        try:
+            self.store_id, self.witness_state = check_witness(connection, self.path)
+            stat = os.stat(self.path)
+        except BaseException:
+            connection.close()
+            raise
+        self.witness.serve(self.store_id)
+        self._identity = (stat.st_dev, stat.st_ino)
+        self._connection = connection
+        return connection
+
+    def close(self) -> None:
+        with self.turn:
+            if self._connection is not None:
+                self._connection.close()
+                self.sync_witness()
+            self.witness.close()
+            self.refuse("the store was closed")
+
+    def refuse(self, problem: str) -> None:
+        """From now on every use is refused with this reason."""
+        self.ready, self._refusal = None, problem
+
+    def in_child(self) -> None:
+        self.turn = threading.RLock()
+        self.refuse("the store was opened by another process before a fork")
+
+    # --- use
+
+    def check_usable(self) -> None:
+        if self._refusal:
+            raise StoreClosed(self.path, self._refusal)
+
+    def connection(self) -> apsw.Connection:
+        """The connection, sound and outside of any transaction; `ready` is the same without asking."""
+        self.check_usable()
+        if self.read_only:
+            raise StoreReadOnly(self.path, "it was opened for reading")
+        connection = self._mended() if self._broken else self._connection or self._connect()
+        roll_back(connection)
+        self.ready = connection
+        return connection
+
+    def _mended(self) -> apsw.Connection:
+        """After a failed write or sync: reopen, write every page of the log anew, look again."""
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+        connection = self._connect()
+        busy = connection.execute("pragma wal_checkpoint(truncate)").fetchone()
+        if busy is not None and busy[0]:
+            raise apsw.BusyError("the log could not be written anew while others read it")
+        self._broken = False
+        return connection
+
+    @contextmanager
+    def transaction(self) -> Iterator[apsw.Connection]:
+        with self.door(), self.turn:
+            connection = self.connection()
+            self.check_identity()
+            try:
+                connection.execute("begin immediate")
+                yield connection
+                connection.execute("commit")
+            except BaseException:
+                roll_back(connection)
+                raise
+
+    @contextmanager
+    def door(self) -> Iterator[None]:
+        """The one door for errors: what comes out is ours."""
+        self.check_usable()
+        try:
+            yield
+        except (apsw.Error, OSError) as error:
+            raise self.named(error) from error
+        except UnicodeDecodeError as error:
+            raise StoreUnreadable(self.path, "it holds text that is not UTF-8, so it was damaged") from error
+
+    def named(self, error: Exception) -> HoldfastError:
+        named = translate(error, self.path)
+        if isinstance(named, StoreBroken):
+            self._broken, self.ready = True, None
+        return named
+
+    def check_identity(self) -> None:
+        try:
+            stat = os.stat(self.path)
+        except FileNotFoundError:
+            raise StoreReplaced(self.path, "the file was deleted while in use") from None
+        if (stat.st_dev, stat.st_ino) != self._identity:
+            raise StoreReplaced(self.path, "another file was put in its place while in use")
+
+    # --- the witness
+
+    def rebuild_witness(self) -> None:
+        """Let the witness say what the log says now. For a new or lost witness, or by a person's decision."""
+        heads = every(self.connection(), "recent_heads", (GROUPS,))
+        self.witness_state = MADE_AGAIN if heads else LAGGING
+        self.witness.clear()
+        for place, head in heads:
+            self.witness.write(place, head)
+        self.witness.sync()
+
+    def sync_witness(self, now: int = 0) -> None:
+        """Wait for the witness. It is a mirror: unless it was asked to be strict, its failure is told and the log goes on."""
+        try:
+            self.witness.sync()
+            self.synced = now
+        except OSError as error:
+            self.witness_state = f"degraded: {error.strerror}"
+            if self.strict:
+                raise
+
+
+def check_witness(connection: apsw.Connection, path: str) -> tuple[str, str]:
+    """Every head the witness saw must be in the log, with its hash. The store's id, and the state of its witness."""
+    rows = list(connection.execute(SQL["store"]))
+    if not rows:
+        raise StoreUnreadable(path, "it does not say which store it is")
+    store_id = str(rows[0][0])
+    seen = sightings(path + "-witness")
+    for sighting in seen or ():
+        if sighting.store_id != store_id:
+            raise TailLost(path, "its witness belongs to another store")
+        row = one(connection, "event", (sighting.place,))
+        if row is None or row[1] != sighting.hash:
+            what = "is missing" if row is None else "is another one"
+            raise TailLost(path, f"event {sighting.place & SEQ} of run number {sighting.place >> SHIFT} {what}")
+    return store_id, MISSING if seen is None else LAGGING
+
+
+def one(connection: apsw.Connection, query: str, values: tuple[Any, ...] = ()) -> Any:
+    """The first row of a query, or None."""
+    return connection.execute(SQL[query], values).fetchone()
+
+
+def every(connection: apsw.Connection, query: str, values: tuple[Any, ...]) -> list[Any]:
+    """All rows of a query."""
+    return connection.execute(SQL[query], values).fetchall()
+
+
+def roll_back(connection: apsw.Connection) -> None:
+    if connection.in_transaction:
+        connection.execute("rollback")
