@@ -18,7 +18,7 @@ from holdfast.core.stop_table import ALIASES
 ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src" / "holdfast"
 VERBS = {"status", "log", "show", "verify", "export", "import", "stops", "doctor", "demo"}
-FLAGS = {"doctor": {"--fix"}}
+FLAGS = {"doctor": {"--fix", "--accept-loss"}}
 
 # code, title, family, exit code, auto-resumable, diagnosis: word for word as the registry was asked for
 ASKED_FOR = """

@@ -11,6 +11,7 @@ import pytest
 from holdfast.core.errors import HoldfastError
 from holdfast.core.events import NoteRecorded
 from holdfast.engine.log import RunLog
+from holdfast.stores import sqlite_commit
 from holdfast.testing import crashlab
 from holdfast.testing.crashlab import bytecode, flips
 from tests.crash.campaign import SOURCES
@@ -123,6 +124,8 @@ def zombie_writes(work, folder):
         zombie.join(30)
 
 
-def test_the_laboratory_finds_a_missing_fence(tmp_path):
-    assert zombie_writes(NoFence(), tmp_path / "planted") > 0
+def test_the_laboratory_finds_a_missing_fence(tmp_path, monkeypatch):
+    with monkeypatch.context() as undone:
+        undone.setattr(sqlite_commit, "_APPEND", sqlite_commit._APPEND)
+        assert zombie_writes(NoFence(), tmp_path / "planted") > 0
     assert zombie_writes(LogWork(), tmp_path / "sound") == 0

@@ -63,7 +63,7 @@ def look_around(where: config.Config) -> Seen:
 
 
 def exit_code(findings: list[Finding]) -> int:
-    reasons = [item.reason for item in findings if item.level == FAIL]
+    reasons = [item.reason for item in findings if item.level == FAIL and item.reason]
     return stops.exit_code(reasons[0]) if reasons else 0
 
 
