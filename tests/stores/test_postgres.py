@@ -163,8 +163,8 @@ class Hammer(threading.Thread):
 
 
 @pytest.mark.crash
-def test_a_server_killed_with_9_again_and_again_loses_and_doubles_nothing():
-    kills = max(1, round(5 * SCALE))
+def test_a_server_killed_with_9_again_and_again_loses_and_doubles_nothing(record_property):
+    kills = max(1, round(20 * SCALE))
     chance = random.Random(20260102)
     with PostgresServer() as server, PostgresStore(server.url) as store:
         hammers = [Hammer(store, f"run-{number}") for number in range(4)]
@@ -186,6 +186,7 @@ def test_a_server_killed_with_9_again_and_again_loses_and_doubles_nothing():
             check_links(store, hammer.run_id)
             assert stored == hammer.acknowledged
             assert len(stored) > kills * 5
+    record_property("crash", ("PostgreSQL: kill -9 of the server", kills, {"whole": kills, "refused": 0}, 0))
 
 
 def check_links(store, run_id: str) -> None:
@@ -237,11 +238,11 @@ def cut_points(totals: dict[Direction, int], wanted: int) -> list[tuple[Directio
 
 
 @pytest.mark.crash
-def test_a_connection_cut_at_any_byte_in_either_direction_loses_and_doubles_nothing(url, store, proxy):
+def test_a_connection_cut_at_any_byte_in_either_direction_loses_and_doubles_nothing(url, store, proxy, record_property):
     conversation(through(proxy, url), "run-00000")
     proxy.heal()
     conversation(through(proxy, url), "run-00001")
-    points = cut_points(dict(proxy.passed), round(60 * SCALE))
+    points = cut_points(dict(proxy.passed), round(420 * SCALE))
     for number, (way, after) in enumerate(points, 2):
         run_id = f"run-{number:05}"
         proxy.cut(way, after, reset=bool(number % 2))
@@ -250,6 +251,8 @@ def test_a_connection_cut_at_any_byte_in_either_direction_loses_and_doubles_noth
         check_links(store, run_id)
     # the last bytes of the goodbye may pass after the next cut was armed
     assert proxy.cuts_made >= len(points) * 0.95
+    made = proxy.cuts_made
+    record_property("crash", ("PostgreSQL: wire cut at a byte", made, {"whole": made, "refused": 0}, 0))
 
 
 def test_a_server_that_swallows_everything_is_given_up_and_the_same_append_goes_on_later(url, proxy):
@@ -291,8 +294,9 @@ def test_an_acquisition_whose_answer_was_lost_is_recognised_when_repeated(url, p
 
 
 @pytest.mark.crash
-def test_a_holder_stopped_beyond_its_lease_cannot_append_when_it_wakes(url, store):
-    for trial in range(max(1, round(2 * SCALE))):
+def test_a_holder_stopped_beyond_its_lease_cannot_append_when_it_wakes(url, store, record_property):
+    trials = max(1, round(20 * SCALE))
+    for trial in range(trials):
         run_id = f"run-{trial}"
         with Child("hold", url, run_id) as child:
             wait_until(lambda run_id=run_id: (head := store.head(run_id)) is not None and head.seq > 20)
@@ -307,6 +311,7 @@ def test_a_holder_stopped_beyond_its_lease_cannot_append_when_it_wakes(url, stor
         ops = whole(store, run_id)
         assert ops.pop() == entry.op
         assert acknowledged == ops
+    record_property("crash", ("PostgreSQL: stopped holder wakes", trials, {"whole": trials, "refused": 0}, 0))
 
 
 @pytest.mark.crash

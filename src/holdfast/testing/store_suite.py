@@ -22,7 +22,7 @@ from holdfast.core.errors import (
 from holdfast.core.events import Event, NoteRecorded, RunFinished, RunStarted
 from holdfast.core.state import RunState, evolve, projection
 from holdfast.core.wire import GENESIS, Plainly, check_chain, encode
-from holdfast.ports import Lease, Owner, Record, Store
+from holdfast.ports import Append, Lease, Owner, Record, Store
 
 SOMEBODY = Owner("somewhere", "boot-1", 11, "100")
 ANOTHER = Owner("elsewhere", "boot-1", 22, "200")
@@ -270,6 +270,31 @@ class StoreSuite:
             in_threads(8, work)
             assert sorted(outcomes) == ["lost"] * 7 + ["won"]
             assert [record.seq for record in store.read("run-1")] == [1, 2]
+
+    def test_several_operations_in_one_append_keep_their_ids(self, tmp_path: Path) -> None:
+        with self.store(tmp_path) as store:
+            author = self.author(store)
+            records = author.draft(RunStarted(mission_id="suite"), NoteRecorded(text="a"))
+            author.state.seq, author.head = 2, records[-1].hash
+            records += author.draft(NoteRecorded(text="b"), op=f"{77:032x}")
+            store.append(author.lease, records, projection(author.state))
+            assert list(store.read("run-1")) == records
+
+    def test_several_appends_at_once_get_each_its_own_outcome(self, tmp_path: Path) -> None:
+        with self.store(tmp_path) as store:
+            authors = [self.author(store, f"run-{number}", start=number * 100 + 1) for number in range(4)]
+            for author in authors:
+                author.begin()
+            store.release(authors[1].lease)
+            drafts = [author.draft(NoteRecorded(text="together")) for author in authors]
+            appends = [
+                Append(author.lease, records, projection(author.state))
+                for author, records in zip(authors, drafts, strict=True)
+            ]
+            outcomes = store.append_all([*appends, appends[2]])
+            assert [type(outcome) for outcome in outcomes] == [type(None), LeaseLost, *[type(None)] * 3]
+            assert [len(list(store.read(f"run-{number}"))) for number in range(4)] == [2, 1, 2, 2]
+            assert store.append_all([]) == []
 
     # --- leases
 

@@ -1,0 +1,123 @@
+"""Coroutines that record at the same time share commits, and each gets its own outcome."""
+
+import asyncio
+
+import pytest
+
+from holdfast.core.errors import IllegalEvent, LeaseLost, StoreBroken
+from holdfast.core.events import NoteRecorded, RunStarted, StepFinished
+from holdfast.engine import together
+from holdfast.engine.log import RunLog, verify_run
+from holdfast.engine.together import Together
+from holdfast.stores.sqlite import SqliteStore
+from tests.crash.workloads import world
+
+
+@pytest.fixture
+def store(tmp_path):
+    with SqliteStore(tmp_path / ".holdfast" / "holdfast.db", boot_id="boot-1") as store:
+        yield store
+
+
+def begun(store, number):
+    log = RunLog(store, f"run-{number}", world(number))
+    log.record(RunStarted(mission_id="m"))
+    return log
+
+
+@pytest.fixture(params=[0.0, 10.0], ids=["slow disk", "quick disk"])
+def quick(request, monkeypatch):
+    monkeypatch.setattr(together, "QUICK", request.param)
+
+
+async def write(shared, log, count):
+    for number in range(count):
+        await shared.record(log, NoteRecorded(text=str(number)))
+
+
+def test_eight_runs_share_their_commits(store, quick):
+    logs = [begun(store, number) for number in range(8)]
+    groups = []
+    append_all = store.append_all
+    store.append_all = lambda appends: (groups.append(len(appends)), append_all(appends))[1]
+
+    async def everything():
+        shared = Together(store)
+        await asyncio.gather(*(write(shared, log, 20) for log in logs))
+
+    asyncio.run(everything())
+    assert sum(groups) == 160
+    assert len(groups) < 60
+    for log in logs:
+        assert store.head(log.run_id).seq == 21
+        assert verify_run(store, log.run_id).findings == ()
+
+
+def test_one_log_has_one_append_on_its_way_at_a_time(store, quick):
+    log = begun(store, 1)
+
+    async def everything():
+        shared = Together(store)
+        await asyncio.gather(*(shared.record(log, NoteRecorded(text=str(number))) for number in range(20)))
+
+    asyncio.run(everything())
+    assert store.head("run-1").seq == 21
+    assert verify_run(store, "run-1").findings == ()
+
+
+def test_each_gets_its_own_outcome(store, quick):
+    good, fenced, wrong = (begun(store, number) for number in range(3))
+    store.release(fenced.lease)
+
+    async def everything():
+        shared = Together(store)
+        return await asyncio.gather(
+            shared.record(good, NoteRecorded(text="fine")),
+            shared.record(fenced, NoteRecorded(text="fenced")),
+            shared.record(wrong, StepFinished(step_id="never-begun")),
+            return_exceptions=True,
+        )
+
+    outcomes = asyncio.run(everything())
+    assert outcomes[0].seq == 2
+    assert isinstance(outcomes[1], LeaseLost)
+    assert isinstance(outcomes[2], IllegalEvent)
+    assert [store.head(f"run-{number}").seq for number in range(3)] == [2, 1, 1]
+
+
+def test_a_store_that_fails_tells_everyone(store, quick, monkeypatch):
+    logs = [begun(store, number) for number in range(2)]
+
+    def fail(appends):
+        raise StoreBroken("here", "the disk is gone")
+
+    async def everything():
+        shared = Together(store)
+        writes = (shared.record(log, NoteRecorded(text="x")) for log in logs)
+        with monkeypatch.context() as broken:
+            broken.setattr(store, "append_all", fail)
+            failed = await asyncio.gather(*writes, return_exceptions=True)
+        await asyncio.gather(*(shared.record(log, NoteRecorded(text="again")) for log in logs))
+        return failed
+
+    assert all(isinstance(outcome, StoreBroken) for outcome in asyncio.run(everything()))
+    assert [store.head(f"run-{number}").seq for number in range(2)] == [2, 2]
+
+
+def test_a_caller_that_gives_up_does_not_stop_the_others(store, quick):
+    logs = [begun(store, number) for number in range(2)]
+
+    async def everything():
+        shared = Together(store)
+        given_up = asyncio.create_task(shared.record(logs[0], NoteRecorded(text="given up")))
+        other = asyncio.create_task(shared.record(logs[1], NoteRecorded(text="goes on")))
+        await asyncio.sleep(0)
+        given_up.cancel()
+        await other
+        with pytest.raises(asyncio.CancelledError):
+            await given_up
+        await shared.record(logs[0], NoteRecorded(text="and again"))
+
+    asyncio.run(everything())
+    assert all(verify_run(store, f"run-{number}").findings == () for number in range(2))
+    assert store.head("run-1").seq == 2
