@@ -13,7 +13,7 @@ from typing import Any, Protocol
 import msgspec
 
 from holdfast.core.errors import BadRecord, ChainBroken, NewerSchema, NotCanonical, SequenceGap, TooLarge
-from holdfast.core.events import KIND_OF, KINDS, Event, Extension
+from holdfast.core.events import KINDS, Event, Extension
 from holdfast.core.ids import is_kind
 from holdfast.core.plain import check_plain
 from holdfast.core.values import Record
@@ -38,6 +38,7 @@ class Plainly:
 
 _encode = msgspec.json.Encoder().encode
 _DECODERS = {kind: (event.version, msgspec.json.Decoder(event).decode) for kind, event in KINDS.items()}
+_TAGS = {event: (kind, event.version) for kind, event in KINDS.items()}
 _decode_object = msgspec.json.Decoder(dict[str, Any]).decode
 
 
@@ -47,10 +48,9 @@ def encode(
     """The record of an event, and the event as a reader of that record will see it."""
     plain = encode_body(event)
     body = redact.body(plain)
+    kind, version = _TAGS.get(type(event)) or tag(event)
     if len(body) > MAX_EVENT_BYTES:
         raise _too_large(event, body)
-    kind = KIND_OF.get(type(event))
-    kind, version = (kind, event.version) if kind is not None else tag(event)
     envelope = f"{run_id}\n{seq}\n{kind}\n{version}\n{at}\n{op}\n".encode()
     digest = sha256(_DOMAIN + previous + envelope + body).digest()
     record = Record(run_id, seq, kind, version, at, body, digest, op)

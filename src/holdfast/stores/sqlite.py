@@ -13,7 +13,7 @@ import apsw
 
 from holdfast.core.errors import LeaseHeld, LeaseLost, NotFound, StoreUnreadable, TailLost
 from holdfast.core.ids import check_digest, check_id
-from holdfast.ports import Append, Head, Lease, Owner, Projection, Record
+from holdfast.ports import Head, Lease, Owner, Projection, Record
 from holdfast.stores import blobs, sqlite_file
 from holdfast.stores.locks import LifeLocks
 from holdfast.stores.sqlite_commit import Committer, Holding
@@ -46,6 +46,8 @@ class SqliteStore:
         self._locks = LifeLocks(self.path + "-lock")
         self._writer = Writer(self.path, patience, witness == "strict", read_only)
         self._committer = Committer(self._writer)
+        self.append = self._committer.append
+        self.append_all = self._committer.append_all
         self._closed = False
         _STORES.add(self)
         with self._writer.door():
@@ -140,14 +142,6 @@ class SqliteStore:
     def _alive(self, number: int, epoch: int, boot: str | None, until: int) -> bool:
         """By the machine's uptime, never its calendar; a reboot ends every lease, a death ends its own at once."""
         return boot == self._boot_id and until > time.monotonic_ns() and self._locks.held(number, epoch)
-
-    # --- appending
-
-    def append(self, lease: Lease, records: Sequence[Record], projection: Projection) -> None:
-        self._committer.append(lease, records, projection)
-
-    def append_all(self, appends: Sequence[Append]) -> list[Exception | None]:
-        return self._committer.append_all(appends)
 
     # --- reading
 

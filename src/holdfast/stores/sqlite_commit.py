@@ -172,7 +172,7 @@ class Committer:
             self._write_together(writer, group, now)
         for request in group:
             if request.place:
-                self._remember(request)
+                self._remember(request, self.holdings[request.lease.run_id])
             request.done = True
         if self.writer.strict or now - self.writer.synced > _SYNC_EVERY:
             self.writer.sync_witness(now)
@@ -259,9 +259,9 @@ class Committer:
             return OperationReused(first.op)
         return SequenceConflict(lease.run_id, first.seq - 1, last & SEQ if last else 0)
 
-    def _remember(self, request: Request) -> None:
+    def _remember(self, request: Request, holding: Holding) -> None:
         """Know where the run ends now, and tell the witness."""
-        holding, last = self.holdings[request.lease.run_id], request.records[-1]
+        last = request.records[-1]
         holding.last, holding.op, holding.shown = request.place, last.op, request.projection[:4]
         if request.until:
             holding.until = request.until

@@ -29,6 +29,7 @@ APPLICATION_ID = 0x486F6C64  # "Hold"
 SCHEMA_VERSION = 1
 SAFE_SQLITE = (3, 51, 3)
 WAL_PAGES = 1000
+_WAL_HEADER = 32
 WAL_KEEP_BYTES = 64 * 1024 * 1024
 FINGERPRINTS = {1: "7babf73cdec8307183c4a9d6c69ccffc177f067839df41f8c74ace49ae748e91"}
 SQL = queries("sqlite")
@@ -49,6 +50,8 @@ def plain_path(path: str | os.PathLike[str]) -> str:
             mode = os.lstat(plain + end).st_mode
         except (FileNotFoundError, NotADirectoryError):
             continue
+        except OSError as error:
+            raise from_os(error, plain) from error
         if not stat.S_ISREG(mode):
             kind = "a symbolic link" if stat.S_ISLNK(mode) else "no ordinary file"
             raise StoreForeign(plain + end, f"it is {kind}")
@@ -165,15 +168,18 @@ def _read_uri(path: str, beside_writer: bool) -> str:
     quoted = path.replace("%", "%25").replace("?", "%3f").replace("#", "%23")
     if beside_writer:
         return f"file:{quoted}?mode=ro"
-    return f"file:{quoted}?mode=ro&" + ("readonly_shm=1" if os.path.exists(path + "-shm") else "immutable=1")
+    return f"file:{quoted}?mode=ro&" + ("readonly_shm=1" if _has_pages(path) else "immutable=1")
 
 
 def needs_copy(path: str) -> bool:
     """A log with unmerged pages and no index of them can only be read by writing that index: read a copy instead."""
-    if os.path.exists(path + "-shm"):
-        return False
+    return _has_pages(path) and not os.path.exists(path + "-shm")
+
+
+def _has_pages(path: str) -> bool:
+    """Is there anything in the write-ahead file? With no more than its header SQLite cannot make a private index of it."""
     try:
-        return os.path.getsize(path + "-wal") > 0
+        return os.path.getsize(path + "-wal") > _WAL_HEADER
     except FileNotFoundError:
         return False
 
