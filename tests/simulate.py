@@ -39,6 +39,9 @@ class NoMemoryOfOperations(MemoryStore):
         self._ops.clear()
         super().append(lease, records, projection)
 
+    def _has(self, records: Sequence[Record]) -> bool:
+        return False
+
 
 class Doubles(NoMemoryOfOperations):
     """A repeated append is made to fit, and written once more."""

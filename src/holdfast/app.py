@@ -135,6 +135,14 @@ def set_witness_aside(where: config.Config) -> str | None:
     return kept
 
 
+def accept_losses(store: Store) -> Iterator[tuple[str, int, int]]:
+    """Let runs that were cut off be as long as their logs are now: run, events it had, events it has."""
+    for run_id, had, has in store.shortened() if isinstance(store, SqliteStore) else ():
+        state, _, _ = _slow("engine.log").read_head(store, run_id)
+        store.accept_loss(run_id, has, _slow("core.state").projection(state))
+        yield run_id, had, has
+
+
 def has_store(where: config.Config) -> bool:
     """Whether there is a store, sound or not. Writes nothing."""
     if not where.on_server:

@@ -26,7 +26,7 @@ import apsw
 from holdfast import app, config
 from holdfast.cli import log as log_verb
 from holdfast.cli import main, overview
-from holdfast.cli.output import escape
+from holdfast.cli.output import escape, parse_body
 from holdfast.cli.verbs import VERBS
 from holdfast.core import events as e
 from holdfast.core import ids, stops
@@ -36,7 +36,7 @@ from holdfast.core.exchange import event_line
 from holdfast.core.redact import Redactor
 from holdfast.core.state import RunState, evolve, fold, projection, read_snapshot, seal, snapshot, unseal
 from holdfast.core.values import Owner, Record
-from holdfast.core.wire import GENESIS, chain_hash, check_chain, decode
+from holdfast.core.wire import GENESIS, check_chain, decode
 from holdfast.engine import transfer
 from holdfast.engine.log import RunLog, World, read_head, verify_run
 from holdfast.stores.memory import MemoryStore
@@ -80,7 +80,8 @@ def chance_of(target: str, seed: int, number: int) -> Random:
 
 def fuzz(target: str, seed: int, numbers: range, folder: Path) -> tuple[dict[str, int], list[Failure]]:
     """Try these inputs; how many were accepted and refused, and one failure for each place in the code that failed."""
-    counts, failures = {"accepted": 0, "refused": 0}, {}
+    counts = {"accepted": 0, "refused": 0}
+    failures: dict[str, Failure] = {}
     with TARGETS[target].begin(folder) as attempt, alarmed():
         for number in numbers:
             problem = outcome(attempt, chance_of(target, seed, number))
@@ -265,7 +266,7 @@ def bad_record(record: Record, kinds: list[str], chance: Random) -> Record:
         record = record._replace(version=chance.choice((-(2**63), -1, 0, 1, 2, 3, 2**31, 2**63 - 1)))
     if chance.random() < 0.1:
         other = mutate.text(chance).encode("utf-8", "replace").decode()
-        record = record._replace(**{chance.choice(("kind", "at")): other})
+        record = record._replace(kind=other) if chance.random() < 0.5 else record._replace(at=other)
     return record
 
 
@@ -273,7 +274,7 @@ def shown(record: Record) -> None:
     """What `log` and `show` print of a stored event, whatever it is: printable text, and JSON that can be read."""
     require(log_verb.text_line(record).isprintable(), "a line with control characters")
     require(json.loads(log_verb.json_line(record))["seq"] == record.seq, "a JSON line that says something else")
-    if b"\n" not in record.body and log_verb.parse_body(record.body) is not None:
+    if b"\n" not in record.body and parse_body(record.body) is not None:
         event_line(record)
         transfer.reference(record)
 
@@ -560,7 +561,7 @@ def merge(path: Path) -> None:
 def plant(path: Path, chance: Random) -> None:
     connection = apsw.Connection(str(path))
     for _ in range(chance.choice((1, 1, 2))):
-        table = chance.choice(tuple(COLUMNS) + ("runs", "events", "events"))
+        table = chance.choice((*COLUMNS, "runs", "events", "events"))
         column = chance.choice(COLUMNS[table])
         row = f"rowid = (select rowid from {table} order by rowid limit 1 offset {chance.randrange(ROWS[table])})"
         statement = f"update {table} set {column} = ? where {row}"
@@ -674,8 +675,9 @@ def a_place(seeds: list[str], chance: Random) -> str:
 
 # --- the command line
 
-OPTIONS = ("--json", "--all", "--limit", "--after", "--kind", "-f", "--raw", "-o", "--output", "--force", "--fix", "--accept-loss",
-           "--help", "--version", "--", "-", "--no-such", "-x", "--limit=0", "--after=-1", "--json=1", "-h")  # fmt: skip
+OPTIONS = ("--json", "--all", "--limit", "--after", "--kind", "-f", "--raw", "-o", "--output", "--force", "--fix",
+           "--accept-loss", "--help", "--version", "--", "-", "--no-such", "-x", "--limit=0", "--after=-1",
+           "--json=1", "-h")  # fmt: skip
 OWN = {
     "status": (["run-1"], ["--all"], ["--limit", "3"], ["--json"]),
     "log": (["run-1"], ["run-1", "-f"], ["--after", "2"], ["--limit", "2"], ["--kind", "note_recorded"], ["--json"]),
@@ -772,21 +774,22 @@ class Terminal(io.TextIOWrapper):
 
     def shown(self) -> str:
         self.flush()
-        return self.buffer.getvalue().decode("utf-8", "replace")  # type: ignore[attr-defined,no-any-return]
+        written: bytes = self.buffer.getvalue()  # type: ignore[attr-defined]
+        return written.decode("utf-8", "replace")
 
 
 def performed(arguments: list[str], stdin: bytes) -> tuple[object, str, str]:
     kept = sys.stdin, sys.stdout, sys.stderr
-    sys.stdin, sys.stdout, sys.stderr = Terminal(stdin), Terminal(), Terminal()
+    out, err = Terminal(), Terminal()
+    sys.stdin, sys.stdout, sys.stderr = Terminal(stdin), out, err
     code: object = "no exit"
     try:
         main(arguments)
     except SystemExit as left:
         code = left.code
     finally:
-        out, err = sys.stdout.shown(), sys.stderr.shown()  # type: ignore[attr-defined]
         sys.stdin, sys.stdout, sys.stderr = kept
-    return code, out, err
+    return code, out.shown(), err.shown()
 
 
 NO_DOCUMENT = {"-h", "--help", "--version", "log", "--", "-o", "--output"}

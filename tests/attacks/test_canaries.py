@@ -232,9 +232,8 @@ def raising(text: str):
 
 def ran(tmp_path: Path, steps: dict) -> dict[str, list[str]]:
     place = tmp_path / "s" / "holdfast.db"
-    with SqliteStore(place, boot_id="b") as store:
-        with RunLog(store, "run-1", a_world(), app.redactor(ENVIRON)) as log:
-            Runner(log, steps).run("m", TOKENS["github_token"])
+    with SqliteStore(place, boot_id="b") as store, RunLog(store, "run-1", a_world(), app.redactor(ENVIRON)) as log:
+        Runner(log, steps).run("m", TOKENS["github_token"])
     with SqliteStore(place, boot_id="b") as store:
         artifacts = [state.artifact for state in read_state(store, "run-1").steps.values() if state.artifact]
         inside = {f"artifact {digest}": hits(store.get_artifact(digest)) for digest in artifacts}
@@ -272,9 +271,11 @@ def test_the_text_of_an_exception_is_redacted_before_it_is_shortened(tmp_path, b
 
 
 def recorded(text: str, tmp_path: Path) -> dict[str, bytes]:
-    with SqliteStore(tmp_path / "s" / "holdfast.db", boot_id="b") as store:
-        with RunLog(store, "run-1", a_world(), app.redactor(ENVIRON)) as log:
-            log.record(e.RunStarted(mission_id="m"), e.NoteRecorded(text=text))
+    with (
+        SqliteStore(tmp_path / "s" / "holdfast.db", boot_id="b") as store,
+        RunLog(store, "run-1", a_world(), app.redactor(ENVIRON)) as log,
+    ):
+        log.record(e.RunStarted(mission_id="m"), e.NoteRecorded(text=text))
     return files_of(tmp_path / "s")
 
 
@@ -347,16 +348,18 @@ def test_hashes_ids_and_commits_stay_as_they_are(tmp_path):
 
 def test_a_refused_append_leaves_no_secret_behind(tmp_path):
     """What is too large or cannot follow was redacted before it was refused, and nothing of it was written."""
-    with SqliteStore(tmp_path / "s" / "holdfast.db", boot_id="b") as store:
-        with RunLog(store, "run-1", a_world(), app.redactor(ENVIRON)) as log:
-            log.record(e.RunStarted(mission_id="m"))
-            for event in (
-                e.NoteRecorded(text=SECRET + "x" * 70_000),
-                e.StepFinished(step_id="no", output=TOKENS["github_token"]),
-            ):
-                with pytest.raises(app.UsageError.__base__) as caught:
-                    log.record(event)
-                assert hits(str(caught.value).encode()) == []
+    with (
+        SqliteStore(tmp_path / "s" / "holdfast.db", boot_id="b") as store,
+        RunLog(store, "run-1", a_world(), app.redactor(ENVIRON)) as log,
+    ):
+        log.record(e.RunStarted(mission_id="m"))
+        for event in (
+            e.NoteRecorded(text=SECRET + "x" * 70_000),
+            e.StepFinished(step_id="no", output=TOKENS["github_token"]),
+        ):
+            with pytest.raises(app.UsageError.__base__) as caught:
+                log.record(event)
+            assert hits(str(caught.value).encode()) == []
     assert found_in(tmp_path) == {}
 
 

@@ -1,4 +1,4 @@
-"""Time as an enemy: a wall clock that jumps by ten years, and holders that sleep through their lease. Nothing may depend on it."""
+"""Time as an enemy: a wall clock that jumps by ten years, and holders that sleep through their lease."""
 
 from __future__ import annotations
 
@@ -84,6 +84,7 @@ class Worker:
         print(line, file=self.process.stdin, flush=True)
 
     def heard(self) -> str:
+        assert self.process.stdout
         return self.process.stdout.readline().strip()
 
     def __call__(self, line: str) -> str:

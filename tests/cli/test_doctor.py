@@ -9,6 +9,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import apsw
 import pytest
 
 from holdfast import app
@@ -107,6 +108,21 @@ def test_a_lost_tail_is_accepted_only_by_the_word(holdfast, make_run):
     assert "Accepted" in accepted.data["done"][0]
     assert list(holdfast.place.parent.glob("holdfast.db-witness.kept-*"))
     assert holdfast("status").code == 0
+
+
+def test_a_run_that_was_cut_off_is_found_and_accepted_only_by_the_word(holdfast, make_run):
+    place = holdfast.place
+    make_run("run-1", ending="stopped")
+    connection = apsw.Connection(str(place))
+    connection.execute("delete from events where place = (select max(place) from events)")
+    connection.close()
+    os.unlink(f"{place}-witness")
+    assert sound(holdfast)["tails"] == {"fail"}
+    assert holdfast("verify", "--all").code == 100
+    accepted = holdfast("doctor", "--fix", "--accept-loss", "--json")
+    assert accepted.code == 0
+    assert any("Accepted that run run-1" in sentence for sentence in accepted.data["done"])
+    assert holdfast("verify", "--all").code == 0
 
 
 def test_accepting_a_loss_needs_fix(holdfast):

@@ -16,11 +16,10 @@ import holdfast
 from holdfast.testing import crashlab
 from holdfast.testing.crashlab import blockdev, bytecode, flips, limits, memory
 from holdfast.testing.crashlab.workload import Available, Report
-from tests.crash.workloads import LogWork, Stubborn
+from tests.crash.workloads import Crowd, LogWork, Stubborn
 
 SOURCES = [str(Path(holdfast.__file__).parent / name) for name in ("stores", "engine", "core")]
 STORE_FILES = ("holdfast.db", "holdfast.db-wal", "holdfast.db-witness")
-FRESH = {"open_in_work": False}
 YES = Available(True, "")
 
 
@@ -34,8 +33,7 @@ class Entry(NamedTuple):
     available: Callable[[], Available] = lambda: YES
 
 
-def kill(**options: object) -> Callable[[int, int], Report]:
-    work = LogWork(**options)  # type: ignore[arg-type]
+def kill(work: LogWork) -> Callable[[int, int], Report]:
     return lambda points, seed: crashlab.kill_everywhere(work, limit=points, seed=seed)
 
 
@@ -43,15 +41,13 @@ def kill_in_recovery(points: int, seed: int) -> Report:
     return crashlab.kill_everywhere(LogWork(), limit=points, seed=seed, faults_during_recovery=True)
 
 
-def errno(during_recovery: bool = False, **options: object) -> Callable[[int, int], Report]:
-    work = LogWork(**options)  # type: ignore[arg-type]
+def errno(work: LogWork, during_recovery: bool = False) -> Callable[[int, int], Report]:
     return lambda points, seed: crashlab.errno_everywhere(
         work, limit=points, seed=seed, faults_during_recovery=during_recovery
     )
 
 
-def power(events: int, **options: object) -> Callable[[int, int], Report]:
-    work = LogWork(events, **options)  # type: ignore[arg-type]
+def power(work: LogWork) -> Callable[[int, int], Report]:
     return lambda points, seed: crashlab.power_loss(work, images=points, seed=seed)
 
 
@@ -59,8 +55,7 @@ def failed_sync(work: LogWork) -> Callable[[int, int], Report]:
     return lambda points, seed: crashlab.power_loss_after_failed_sync(work, images=points, seed=seed)
 
 
-def at_bytecodes(way: str, **options: object) -> Callable[[int, int], Report]:
-    work = LogWork(**options)  # type: ignore[arg-type]
+def at_bytecodes(way: str, work: LogWork) -> Callable[[int, int], Report]:
     return lambda points, seed: bytecode.bytecode_points(work, SOURCES, way, limit=points, seed=seed)
 
 
@@ -111,24 +106,26 @@ def all_limits(points: int, seed: int) -> Report:
 
 
 CAMPAIGN = (
-    Entry("kill at calls", 700, 3000, kill(events=40), crashlab.available),
-    Entry("kill at calls, strict witness", 400, 2000, kill(events=20, witness="strict"), crashlab.available),
-    Entry("kill at calls, new store", 250, 1000, kill(events=4, **FRESH), crashlab.available),
+    Entry("kill at calls", 700, 3000, kill(LogWork(40)), crashlab.available),
+    Entry("kill at calls, strict witness", 400, 2000, kill(LogWork(20, "strict")), crashlab.available),
+    Entry("kill at calls, new store", 250, 1000, kill(LogWork(4, open_in_work=False)), crashlab.available),
     Entry("kill at calls, again in recovery", 74, 4000, kill_in_recovery, crashlab.available),
     Entry("kill by strace", 300, 3000, by_strace, crashlab.strace_available),
-    Entry("errno at calls", 1200, 12000, errno(events=16), crashlab.available),
-    Entry("errno at calls, new store", 400, 8000, errno(events=3, **FRESH), crashlab.available),
-    Entry("errno at calls, again in recovery", 120, 10000, errno(during_recovery=True), crashlab.available),
-    Entry("power loss", 10000, 80000, power(80), crashlab.available),
-    Entry("power loss, strict witness", 7000, 60000, power(80, witness="strict"), crashlab.available),
-    Entry("power loss, new store", 4000, 30000, power(70, **FRESH), crashlab.available),
+    Entry("errno at calls", 1200, 12000, errno(LogWork(16)), crashlab.available),
+    Entry("errno at calls, new store", 400, 8000, errno(LogWork(3, open_in_work=False)), crashlab.available),
+    Entry("errno at calls, again in recovery", 120, 10000, errno(LogWork(), True), crashlab.available),
+    Entry("power loss", 10000, 80000, power(LogWork(150)), crashlab.available),
+    Entry("power loss, strict witness", 7000, 60000, power(LogWork(150, "strict")), crashlab.available),
+    Entry("power loss, new store", 4000, 30000, power(LogWork(100, open_in_work=False)), crashlab.available),
     Entry("power loss after a failed sync", 2000, 20000, failed_sync(LogWork(16)), crashlab.available),
     Entry("power loss after a failed sync, asked again", 2000, 20000, failed_sync(Stubborn(16)), crashlab.available),
     Entry("power loss on a real ext4", 60, 2000, on_ext4, blockdev.available),
-    Entry("SIGKILL at bytecodes", 1500, 20000, at_bytecodes("kill", events=3)),
-    Entry("SIGKILL at bytecodes, new store", 1000, 10000, at_bytecodes("kill", events=3, **FRESH)),
-    Entry("KeyboardInterrupt at bytecodes", 1500, 20000, at_bytecodes("interrupt", events=3)),
-    Entry("KeyboardInterrupt at bytecodes, new store", 1000, 10000, at_bytecodes("interrupt", events=3, **FRESH)),
+    Entry("SIGKILL at bytecodes", 1500, 20000, at_bytecodes("kill", LogWork(3))),
+    Entry("SIGKILL at bytecodes, new store", 1000, 10000, at_bytecodes("kill", LogWork(3, open_in_work=False))),
+    Entry("KeyboardInterrupt at bytecodes", 1500, 20000, at_bytecodes("interrupt", LogWork(3))),
+    Entry("KeyboardInterrupt at bytecodes, new store", 1000, 10000, at_bytecodes("interrupt", LogWork(3, open_in_work=False))),
+    Entry("KeyboardInterrupt at bytecodes, many at once", 1000, 20000, at_bytecodes("interrupt", Crowd(2))),
+    Entry("kill at calls, many at once", 100, 1000, kill(Crowd(8)), crashlab.available),
     Entry("allocation failures", 1500, 20000, no_memory, memory.available),
     Entry("bit flips and cuts", 2500, 150000, damage(24, ("flip", "cut"))),
     Entry("bit flips in a merged database", 1500, 50000, damage_merged),

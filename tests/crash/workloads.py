@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import threading
 from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -123,6 +124,36 @@ class LogWork:
         with RunLog(store, "run-after", world(999)) as log:
             if log.state.seq == 0:
                 log.record(RunStarted(mission_id="after"))
+
+
+class Crowd(LogWork):
+    """Runs that are written in one commit, by one call and by threads: a fault hits all of them and may lose none."""
+
+    name = "log, many at once"
+
+    def work(self, folder: Path, ack: Callable[[str], None]) -> None:
+        store = self.open(folder)
+        self.logs = logs = [RunLog(store, run_id, world(100 + number)) for number, run_id in enumerate(RUNS)]
+        for number in range(self.events):
+            labels = [f"{log.run_id}:{number}" for log in logs]
+            self.together(store, logs, labels, ack)
+        other = threading.Thread(target=self.append, args=(logs[0], "run-a:thread", 2, ack))
+        other.start()
+        try:
+            self.append(logs[1], "run-b:main", 2, ack)
+        finally:
+            other.join()
+        for log in logs:
+            log.close()
+        store.close()
+
+    def together(self, store: Store, logs: list[RunLog], labels: list[str], ack: Callable[[str], None]) -> None:
+        drafts = [log.draft(NoteRecorded(text=label)) for log, label in zip(logs, labels, strict=True)]
+        outcomes = store.append_all(drafts)
+        for log, draft, label, problem in zip(logs, drafts, labels, outcomes, strict=True):
+            if problem is None:
+                log.confirm(draft)
+                ack(label)
 
 
 class AckBeforeCommit(LogWork):

@@ -101,6 +101,8 @@ def repair_store(where: config.Config, accept_loss: bool) -> Iterator[str]:
     with closing(store):
         if store.facts().get("witness") in ("missing", "made again"):
             yield "Made a new witness from the log."
+        for run_id, had, has in app.accept_losses(store) if accept_loss else ():
+            yield f"Accepted that run {run_id}, which had {had} events, has {has}."
         yield from rebuild_snapshots(store)
 
 

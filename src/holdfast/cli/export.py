@@ -31,7 +31,7 @@ def command(run: str, file: str, force: bool, as_json: bool) -> None:
         emit({"file": file, **done._asdict()})
     elif file != "-":
         held = f"{counted(done.events, 'event')} and {counted(done.artifacts, 'artifact')}"
-        say(f"Run {done.run_id}: {held} in {escape(file)}.")
+        say(f"Run {escape(done.run_id)}: {held} in {escape(file)}.")
 
 
 def check_output(file: str, as_json: bool) -> None:

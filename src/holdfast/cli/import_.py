@@ -12,7 +12,7 @@ import click
 from holdfast import app
 from holdfast.cli.export import counted, counter
 from holdfast.cli.output import emit, json_option, say
-from holdfast.core.errors import NotFound
+from holdfast.core.errors import NotFound, UsageError
 from holdfast.engine import transfer
 from holdfast.ports import Store
 
@@ -46,6 +46,8 @@ def command(file: str, as_json: bool) -> None:
 
 
 def source(file: str) -> AbstractContextManager[BinaryIO]:
+    if file == "-" and sys.stdin is None:
+        raise UsageError("There is no standard input to read from.")
     return transfer.open_stream(sys.stdin.buffer) if file == "-" else transfer.open_source(file)
 
 

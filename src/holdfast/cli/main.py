@@ -15,7 +15,7 @@ from typing import NoReturn
 from holdfast.cli.output import emit, escape, warn
 from holdfast.cli.overview import show_status
 from holdfast.core import stops
-from holdfast.core.errors import HoldfastError
+from holdfast.core.errors import BadFile, HoldfastError
 
 QUICK = {("status",): False, ("status", "--json"): True}
 
@@ -25,6 +25,8 @@ class Stopped(HoldfastError):
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
+    sys.stdout = sys.stdout or open(os.devnull, "w")  # noqa: SIM115 - closed by whoever started us
+    sys.stderr = sys.stderr or open(os.devnull, "w")  # noqa: SIM115
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")
@@ -34,10 +36,21 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
 def perform(arguments: Sequence[str]) -> int:
     """Do one command and return its exit code."""
     try:
+        return _do(arguments)
+    except BrokenPipeError:
+        leave_quietly()
+        return 0
+    except OSError as error:  # not even the report could be written
+        leave_quietly()
+        return stops.exit_code(unexpected(error).reason)
+
+
+def _do(arguments: Sequence[str]) -> int:
+    try:
         code = _perform(tuple(arguments))
         sys.stdout.flush()
     except BrokenPipeError:
-        return leave_quietly()
+        raise
     except KeyboardInterrupt:
         return report(Stopped("Stopped."), wants_json(arguments))
     except Exception as error:  # noqa: BLE001
@@ -53,10 +66,9 @@ def _perform(arguments: tuple[str, ...]) -> int:
     return code
 
 
-def leave_quietly() -> int:
-    """The reader has had enough. What is still buffered goes nowhere, or the interpreter would complain at exit."""
+def leave_quietly() -> None:
+    """Nobody can read us any more. What is still buffered goes nowhere, or the interpreter would complain at exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    return 0
 
 
 def wants_json(arguments: Sequence[str]) -> bool:
@@ -68,6 +80,8 @@ def report(error: Exception, as_json: bool) -> int:
     """Say what went wrong, once, and return the exit code of its reason."""
     named = error if isinstance(error, HoldfastError) else unexpected(error)
     code = stops.exit_code(named.reason)
+    if isinstance(error, OSError) and error.filename is None:
+        leave_quietly()  # what it could not write is still in its buffer
     warn(f"holdfast: {escape(named)}")
     if named.advice:
         warn(f"  {escape(named.advice)}")
@@ -81,5 +95,8 @@ def report(error: Exception, as_json: bool) -> int:
 
 
 def unexpected(error: Exception) -> HoldfastError:
+    if isinstance(error, OSError):
+        problem = (error.strerror or str(error) or type(error).__name__).rstrip(".")
+        return BadFile(str(error.filename or "Input or output"), None, problem)
     advice = "This is a defect of Holdfast. Set HOLDFAST_DEBUG=1 to see where it happened."
     return HoldfastError(f"{type(error).__name__}: {str(error) or 'no message'}", advice=advice)

@@ -111,7 +111,7 @@ def severity(finding: Finding) -> str:
 def show_text(report: Report) -> None:
     for finding in report.findings:
         say(
-            f"{paint(severity(finding))}  run {finding.run_id}, event {finding.seq}: {escape(sentence(finding.problem))}"
+            f"{paint(severity(finding))}  run {escape(finding.run_id)}, event {finding.seq}: {escape(sentence(finding.problem))}"
         )
     events = sum(run.events for run in report.runs)
     good = sum(1 for run in report.runs if not run.findings)

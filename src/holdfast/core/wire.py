@@ -59,7 +59,7 @@ def encode(
 
 def tag(event: Event) -> tuple[str, int]:
     """Kind and version of an extension."""
-    if isinstance(event, Extension) and _is_extension(event.kind):
+    if isinstance(event, Extension) and _is_extension(event.kind) and 0 < event.tagged < 1 << 31:
         return event.kind, event.tagged
     rule = f"extensions are {EXTENSION_PREFIX} and a name of a-z, 0-9 and _, at most 64 characters in all"
     raise BadRecord(type(event).__name__, f"it is no known event; {rule}")

@@ -203,6 +203,16 @@ def snapshots(store: Store, seen: Seen) -> Iterator[Finding]:
         yield Finding("snapshots", OK, f"The snapshots of the last {RECENT} runs agree with their logs.")
 
 
+def tails(store: Store, seen: Seen) -> Iterator[Finding]:
+    """Of the recent runs, those that once stood further than their log goes."""
+    short = [head for head in store.heads(limit=RECENT) if next(store.read(head.run_id, head.seq - 1, 1), None) is None]
+    for head in short:
+        sentence = f"Run {head.run_id} was at event {head.seq}, which is gone from its log."
+        yield Finding("tails", FAIL, sentence, "holdfast doctor --fix --accept-loss", TailLost.reason)
+    if not short:
+        yield Finding("tails", OK, f"The last {RECENT} runs are as long as they ever were.")
+
+
 def drifted_snapshots(store: Store) -> Iterator[str]:
     """Of the recent runs, those whose cached state differs from the fold."""
     for head in store.heads(limit=RECENT):
@@ -215,4 +225,4 @@ def drifted_snapshots(store: Store) -> Iterator[str]:
 
 
 AROUND: tuple[Callable[[Seen], Iterator[Finding]], ...] = (disk, filesystem, modes, drafts)
-INSIDE: tuple[Callable[[Store, Seen], Iterator[Finding]], ...] = (engine, witness, clock, owners, snapshots)
+INSIDE: tuple[Callable[[Store, Seen], Iterator[Finding]], ...] = (engine, witness, clock, owners, tails, snapshots)

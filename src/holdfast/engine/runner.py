@@ -31,6 +31,7 @@ from holdfast.core.moves import REMEDIES, Begin, Finish, Move, Rest, Settle, nex
 from holdfast.core.plain import check_plain
 from holdfast.core.state import FINISHED, FREE, EffectState, RunState
 from holdfast.core.stops import diagnose, snippet
+from holdfast.core.wire import Redact
 from holdfast.engine.log import RunLog
 
 MAX_INLINE = 16 * 1024
@@ -87,6 +88,7 @@ class Runner:
 
     def _open(self, mission_id: str, title: str) -> None:
         check_steps(self.steps)
+        check_names(self.steps, self.log.redact)
         state = self.log.state
         if state.seq == 0:
             self.log.record(RunStarted(mission_id=mission_id, title=title, plan=tuple(self.steps)))
@@ -211,6 +213,17 @@ def check_steps(steps: Mapping[str, Step]) -> None:
             raise UsageError(f"Step {step_id} has an effect with policy {step.policy!r:.40}, which cannot be run here.")
         if isinstance(step, Effect) and step.policy == "probed" and step.probe is None:
             raise UsageError(f"The effect of step {step_id} is declared as probed but has no probe.")
+
+
+def check_names(steps: Mapping[str, Step], redact: Redact) -> None:
+    """A name that redaction would change could not be found again after a crash."""
+    for step_id, step in steps.items():
+        for name in (step_id, step.key) if isinstance(step, Effect) else (step_id,):
+            said = msgspec.json.encode({"name": name})
+            if redact.body(said) != said:
+                raise UsageError(
+                    "The name of a step or the key of an effect holds a secret.", advice="Use another name."
+                )
 
 
 def check_plan(state: RunState, mission_id: str, steps: Mapping[str, Step]) -> None:

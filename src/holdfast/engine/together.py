@@ -40,10 +40,22 @@ class Together:
     async def _written(self, append: Append) -> None:
         loop = asyncio.get_running_loop()
         done: asyncio.Future[None] = loop.create_future()
-        self._waiting.append((append, done))
+        waiting = (append, done)
+        self._waiting.append(waiting)
         if self._committing is None:
             self._committing = loop.create_task(self._commit())
-        await done
+        try:
+            await asyncio.shield(done)
+        except asyncio.CancelledError:
+            await self._give_up(waiting)
+            raise
+
+    async def _give_up(self, waiting: tuple[Append, asyncio.Future[None]]) -> None:
+        """Take back what was not sent; what was sent is waited for, so that the next look at the log sees it."""
+        if waiting in self._waiting:
+            self._waiting.remove(waiting)
+        else:
+            await asyncio.wait([waiting[1]])
 
     async def _commit(self) -> None:
         loop = asyncio.get_running_loop()
@@ -72,8 +84,6 @@ class Together:
 
 def _tell(group: Waiting, outcomes: list[Exception | None]) -> None:
     for (_, done), problem in zip(group, outcomes, strict=True):
-        if done.cancelled():
-            continue
         if problem is None:
             done.set_result(None)
         else:

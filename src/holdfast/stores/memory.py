@@ -16,7 +16,7 @@ from holdfast.core.errors import (
 from holdfast.core.ids import check_digest, check_id
 from holdfast.ports import Append, Head, Lease, Owner, Projection, Record
 from holdfast.stores import blobs
-from holdfast.stores.grouping import one_by_one
+from holdfast.stores.grouping import check_records, one_by_one
 
 
 class _Run:
@@ -61,9 +61,10 @@ class MemoryStore:
 
     def append(self, lease: Lease, records: Sequence[Record], projection: Projection) -> None:
         with self._lock:
+            check_records(lease.run_id, records)
             first = records[0]
             there = self._ops.get(first.op)
-            if there == (first.run_id, first.seq, first.hash):
+            if self._has(records):
                 return
             run = self._leased(lease)
             if there is not None:
@@ -75,6 +76,10 @@ class MemoryStore:
             run.until = self._clock() + lease.ttl
             for record in records:
                 self._ops.setdefault(record.op, (record.run_id, record.seq, record.hash))
+
+    def _has(self, records: Sequence[Record]) -> bool:
+        run = self._runs.get(records[0].run_id)
+        return run is not None and run.records[records[0].seq - 1 : records[-1].seq] == list(records)
 
     def append_all(self, appends: Sequence[Append]) -> list[Exception | None]:
         return one_by_one(self, appends)

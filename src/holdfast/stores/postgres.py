@@ -30,10 +30,10 @@ from holdfast.core.errors import (
     TooLarge,
     UsageError,
 )
-from holdfast.core.ids import check_digest, check_id, check_op
+from holdfast.core.ids import check_digest, check_id
 from holdfast.ports import Append, Head, Lease, Owner, Projection, Record
 from holdfast.stores import blobs
-from holdfast.stores.grouping import one_by_one
+from holdfast.stores.grouping import check_records, one_by_one
 from holdfast.stores.postgres_link import Link, PatientConnection
 from holdfast.stores.sqlfiles import migrations, queries
 
@@ -165,6 +165,7 @@ class PostgresStore:
 
     def append(self, lease: Lease, records: Sequence[Record], projection: Projection) -> None:
         self._check_writable()
+        check_records(lease.run_id, records)
         values = self._values(lease, records, projection)
         name = "append" if len(records) == 1 else "append_many"
 
@@ -192,7 +193,8 @@ class PostgresStore:
         values = {
             "run_id": lease.run_id, "epoch": lease.epoch, "ttl": lease.ttl,
             "expected": expected, "previous": known[1] if known and known[0] == expected else None,
-            "seq": last.seq, "hash": last.hash, "at": last.at, "op": bytes.fromhex(check_op(first.op)),
+            "seq": last.seq, "hash": last.hash, "at": last.at, "op": bytes.fromhex(first.op),
+            "last_op": bytes.fromhex(last.op),
             **shown._asdict(), "title": _shown(shown.title),
         }  # fmt: skip
         if len(records) == 1:
@@ -202,7 +204,7 @@ class PostgresStore:
             "kinds": [record.kind for record in records],
             "versions": [record.version for record in records],
             "ats": [record.at for record in records],
-            "ops": [bytes.fromhex(check_op(record.op)) for record in records],
+            "ops": [bytes.fromhex(record.op) for record in records],
             "parts": _parts(records),
             "hashes": [record.hash for record in records],
             "bodies": [_text(record) for record in records],

@@ -6,13 +6,13 @@ import os
 import time
 import weakref
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any, Self
 
 import apsw
 
 from holdfast.core.errors import LeaseHeld, LeaseLost, NotFound, StoreUnreadable, TailLost
-from holdfast.core.ids import check_digest, check_id
+from holdfast.core.ids import check_digest, check_id, is_id
 from holdfast.ports import Head, Lease, Owner, Projection, Record
 from holdfast.stores import blobs, sqlite_file
 from holdfast.stores.locks import LifeLocks
@@ -50,8 +50,12 @@ class SqliteStore:
         self.append_all = self._committer.append_all
         self._closed = False
         _STORES.add(self)
-        with self._writer.door():
-            self._open_reading() if read_only else self._writer.open(now)
+        try:
+            with self._writer.door():
+                self._open_reading() if read_only else self._writer.open(now)
+        except BaseException:
+            self._leave()
+            raise
 
     # --- opening and closing
 
@@ -59,32 +63,54 @@ class SqliteStore:
         path = self.path
         if not os.path.exists(path):
             raise NotFound("store", path)
+        self._readers.append(self._first_reader())
+        try:
+            self._writer.store_id, self._writer.witness_state = check_witness(self._readers[0], self.path)
+        except TailLost:
+            # a writer may have begun since: then the witness is ahead of a view that does not move
+            self._leave()
+            self._copy = None
+            self._readers.append(self._first_reader())
+            self._writer.store_id, self._writer.witness_state = check_witness(self._readers[0], self.path)
+
+    def _first_reader(self) -> apsw.Connection:
+        path = self.path
         if sqlite_file.needs_copy(path):
             self._copy, path = sqlite_file.copy_aside(self.path)
-        reader = sqlite_file.open_for_reading(path, self._patience, beside_writer=self._copy is not None)
-        self._readers.append(reader)
-        self._writer.store_id, self._writer.witness_state = check_witness(reader, self.path)
+        return sqlite_file.open_for_reading(path, self._patience, beside_writer=self._copy is not None)
 
-    def rebuild_witness(self) -> None:
-        """Let the witness say what the log says now: a person's decision after a loss."""
-        with self._writer.door(), self._writer.turn:
-            self._writer.rebuild_witness()
+    def shortened(self) -> list[tuple[str, int, int]]:
+        """Runs that once stood further than their log goes: run, events it had, events it has."""
+        with self._reading() as reader:
+            return every(reader, "shortened", ())
+
+    def accept_loss(self, run_id: str, seq: int, projection: Projection) -> None:
+        """A person's decision: a run that was cut off is as long as its log now."""
+        with self._writer.transaction() as writer:
+            writer.execute(SQL["accept_loss"], (seq, run_id))
+            writer.execute(SQL["drop_snapshot"], (seq, run_id))
+            writer.execute(SQL["show"], (*projection[:4], None, one(writer, "run_no", (run_id,))[0]))
 
     def close(self) -> None:
         """Leases held through this store end with it: their locked bytes are let go."""
         if self._closed:
             return
         self._closed = True
-        self._writer.close()
-        for reader in self._readers:
-            reader.close()
-        self._locks.close()
+        with ExitStack() as closing:
+            closing.callback(self._leave)
+            closing.callback(self._locks.close)
+            closing.callback(self._writer.close)
+
+    def _leave(self) -> None:
+        while self._readers:
+            self._readers.pop().close()
         if self._copy is not None:
             sqlite_file.remove_copy(self._copy)
 
     def in_child(self) -> None:
         """After a fork: the child must not touch what belongs to its parent."""
         self._closed = True
+        self._locks.close()
         self._writer.in_child()
         self._committer.queue.clear()
 
@@ -98,31 +124,49 @@ class SqliteStore:
 
     def take(self, run_id: str, owner: Owner, ttl: float) -> Lease:
         check_id(run_id, "The run id")
-        with self._writer.transaction() as writer:
-            row = one(writer, "lease_row", (run_id,))
-            if row is None:
-                writer.execute(SQL["new_run"], (run_id,))
-                row = one(writer, "lease_row", (run_id,))
-            number, epoch = int(row[0]), int(row[1]) + 1
-            if row[4] is not None and self._alive(number, row[1], row[3], row[6]):
-                raise LeaseHeld(run_id, Owner(*row[2:6]))
-            self._locks.hold(number, epoch)
-            last = row[7] or number << SHIFT
-            if last & SEQ < row[8]:
-                raise TailLost(self.path, f"run {run_id} was at event {row[8]} and now ends at {last & SEQ}")
-            until = time.monotonic_ns() + int(ttl * 1e9)
-            writer.execute(SQL["lease"], (epoch, *owner, until, number))
-        lease = Lease(run_id, epoch, ttl)
+        held: list[tuple[int, int]] = []
+        try:
+            with self._writer.transaction() as writer:
+                number, epoch, last = self._next_epoch(writer, run_id)
+                self._hold(run_id, number, epoch)
+                held.append((number, epoch))
+                until = time.monotonic_ns() + int(ttl * 1e9)
+                writer.execute(SQL["lease"], (epoch, *owner, until, number))
+        except BaseException:
+            for taken in held:
+                self._locks.drop(*taken)
+            raise
         self._committer.holdings[run_id] = Holding(number, last, until)
-        return lease
+        return Lease(run_id, epoch, ttl)
+
+    def _next_epoch(self, writer: apsw.Connection, run_id: str) -> tuple[int, int, int]:
+        """Number, next epoch and last place of a run that nobody holds; a new run is entered. Raises LeaseHeld, TailLost."""
+        row = one(writer, "lease_row", (run_id,))
+        if row is None:
+            writer.execute(SQL["new_run"], (run_id,))
+            row = one(writer, "lease_row", (run_id,))
+        number, epoch, host, boot, pid, started, until, last, kept = row
+        if pid is not None and self._alive(number, epoch, boot, until):
+            raise LeaseHeld(run_id, Owner(host, boot, pid, started))
+        last = last or number << SHIFT
+        if last & SEQ < kept:
+            raise TailLost(self.path, f"run {run_id} was at event {kept} and now ends at {last & SEQ}")
+        return number, epoch + 1, last
+
+    def _hold(self, run_id: str, number: int, epoch: int) -> None:
+        try:
+            self._locks.hold(number, epoch)
+        except BlockingIOError:
+            raise LeaseHeld(run_id, "a process that is taking it just now") from None
 
     def renew(self, lease: Lease) -> None:
         holding = self._holding(lease)
+        until = time.monotonic_ns() + int(lease.ttl * 1e9)
         with self._writer.transaction() as writer:
-            holding.until = time.monotonic_ns() + int(lease.ttl * 1e9)
-            writer.execute(SQL["renew"], (holding.until, holding.number, lease.epoch))
+            writer.execute(SQL["renew"], (until, holding.number, lease.epoch))
             if writer.changes() == 0:
                 raise LeaseLost(lease.run_id, lease.epoch)
+        holding.until = until
 
     def release(self, lease: Lease) -> None:
         holding = self._committer.holdings.get(lease.run_id)
@@ -148,7 +192,10 @@ class SqliteStore:
     @contextmanager
     def _reading(self) -> Iterator[apsw.Connection]:
         with self._writer.door():
-            reader = self._readers.pop() if self._readers else self._new_reader()
+            try:
+                reader = self._readers.pop()
+            except IndexError:
+                reader = self._new_reader()
             try:
                 yield reader
             finally:
@@ -201,6 +248,8 @@ class SqliteStore:
     def _head(self, row: tuple[Any, ...]) -> Head:
         number, run_id, place, digest = row[:4]
         epoch, host, boot, pid, started, until, kept_seq, kept_hash = row[13:]
+        if not is_id(run_id):
+            raise StoreUnreadable(self.path, "a run has an id outside the grammar, so the store was changed or damaged")
         if not _typed((digest, *row[8:11], epoch, until, kept_seq), (bytes, int, int, int, int, int, int)):
             raise StoreUnreadable(self.path, f"the row of run {run_id} has columns of a wrong type")
         owner = None if pid is None else Owner(host, boot, pid, started)

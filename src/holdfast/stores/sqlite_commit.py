@@ -1,38 +1,36 @@
 """Turns the appends of many threads into few commits: whoever has the turn commits everything that waits.
 
 The lease epoch is checked by the statement that inserts, so a fenced writer cannot append. While an epoch stands nobody else
-has appended to its run, so the place of the next event is known without asking. A refused request has changed nothing.
+has appended to its run, so the place of the next event is known without asking. A request stays in the queue until it is
+done, and is done only after its commit: an interruption at any point leaves it to be asked again, and its operation id
+keeps it once.
 """
 
 from __future__ import annotations
 
 import time
-from _queue import Empty, SimpleQueue
 from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
 from functools import cache
-from typing import Any
+from itertools import islice
+from typing import Any, NamedTuple
 
 import apsw
 
-from holdfast.core.errors import (
-    HoldfastError,
-    LeaseLost,
-    OperationReused,
-    SequenceConflict,
-    StoreBusy,
-)
+from holdfast.core.errors import BadRecord, HoldfastError, LeaseLost, OperationReused, SequenceConflict
 from holdfast.ports import Append, Lease, Projection, Record
 from holdfast.stores.sqlite_file import SQL
 from holdfast.stores.sqlite_writer import SEQ, SHIFT, Writer, one, roll_back
 
 _LOOK_EVERY = 50_000_000  # ns between looks at whether the file is still the one we opened
 _SYNC_EVERY = 1_000_000_000  # ns that the witness on disk may lag behind
-_POLL = 0.05  # s between looks of a waiting thread, should the one that was to wake it be gone
+_MOST = 64  # requests in one commit
 _COLUMNS = 11
 _MARKS = "(" + ", ".join("?" * _COLUMNS) + ")"
 _APPEND, _APPEND_MORE = SQL["append"], SQL["append_more"]
+_SHARED = (apsw.IOError, apsw.FullError, apsw.BusyError, apsw.LockedError, apsw.ReadOnlyError, OSError)
+_MALFORMED = (ValueError, OverflowError, TypeError, IndexError)
 
 
 class Holding:
@@ -53,15 +51,20 @@ class Request:
     """One append on its way: what it wants, and what became of it."""
 
     done = False
-    place = 0
-    until = 0
-    woken: SimpleQueue[None] | None = None
     error: Exception | None = None
 
     def __init__(self, lease: Lease, records: Sequence[Record], projection: Projection) -> None:
         self.lease = lease
         self.records = records
         self.projection = projection
+
+
+class Outcome(NamedTuple):
+    """What a request comes to if the transaction it is in commits."""
+
+    place: int = 0
+    until: int = 0
+    error: Exception | None = None
 
 
 class Committer:
@@ -75,8 +78,14 @@ class Committer:
 
     def append(self, lease: Lease, records: Sequence[Record], projection: Projection) -> None:
         request = Request(lease, records, projection)
-        if not self._lead(request, [request]):
-            self._wait(request)
+        self.queue.append(request)
+        try:
+            with self.writer.turn:
+                while not request.done:
+                    self._commit_queue()
+        finally:
+            if not request.done:
+                self._forget(request)
         if request.error is not None:
             raise request.error
 
@@ -84,193 +93,163 @@ class Committer:
         requests = [Request(*append) for append in appends]
         self.queue.extend(requests)
         try:
-            for request in requests:
-                if not request.done and not self._lead(request, []):
-                    self._wait(request)
+            with self.writer.turn:
+                while not all(request.done for request in requests):
+                    self._commit_queue()
         finally:
             for request in requests:
-                self._forget(request)
+                if not request.done:
+                    self._forget(request)
         return [request.error for request in requests]
 
-    def _wait(self, request: Request) -> None:
-        """Another thread is committing: it takes ours along, or wakes us to lead the next group."""
-        request.woken = SimpleQueue()
-        if request not in self.queue:
-            self.queue.append(request)
-        end = time.monotonic() + self.writer.patience
-        try:
-            while not request.done and not self._lead(request, []):
-                if time.monotonic() > end:
-                    raise StoreBusy(self.writer.path, "another thread of this process kept the turn to write")
-                _doze(request.woken)
-        finally:
-            self._forget(request)
-
     def _forget(self, request: Request) -> None:
-        """A caller that gave up must not be written later, behind its back."""
-        if not request.done:
-            with suppress(ValueError):
-                self.queue.remove(request)
+        """Done with it; or its caller gave up, and it must not be written later behind their back."""
+        with suppress(ValueError):
+            self.queue.remove(request)
 
-    def _lead(self, own: Request, group: list[Request]) -> bool:
-        """Commit everything that waits, our own request among it; False if another thread has the turn."""
-        if not self.writer.turn.acquire(blocking=False):
-            return False
+    def _commit_queue(self) -> None:
+        """Commit what waits, in its order. Each becomes done, by itself or by an error that is all of theirs."""
+        group = list(islice(self.queue, _MOST))
         try:
-            if not own.done:
-                while self.queue:
-                    group.append(self.queue.popleft())
-                self._commit(group)
-        except BaseException as error:  # noqa: BLE001 - shared out, or raised again
-            self.writer.ready = None
-            self._part(group, own, error)
+            self._commit(group)
+        except Exception as error:  # noqa: BLE001 - it becomes the outcome of its requests
+            self._share(group, error)
         finally:
-            self.writer.turn.release()
-        if len(group) > 1 or self.queue:
-            self._wake(group)
-        return True
-
-    def _wake(self, group: list[Request]) -> None:
-        """Tell the others of the group, and whoever waits first, who leads the next one."""
-        for request in (*group, *list(self.queue)[:1]):
-            if request.woken is not None:
-                request.woken.put(None)
-
-    def _part(self, group: list[Request], own: Request, error: BaseException) -> None:
-        """An error is shared out; an interruption is ours alone: the others go again, their operation ids keep it once."""
-        if isinstance(error, Exception):
-            self._divide(group, error)
-            if own.done:
-                return
-        waiting = [request for request in (*group, *self.queue) if not request.done and request is not own]
-        self.queue.clear()
-        self.queue.extend(waiting)
-        raise error
-
-    def _divide(self, group: list[Request], error: Exception) -> None:
-        """One request must not spoil the others: each goes alone, unless the disk itself has failed."""
-        shared = isinstance(error, (apsw.IOError, apsw.FullError, OSError, HoldfastError))
-        if len(group) == 1 or shared:
-            named = self.writer.named(error) if isinstance(error, (apsw.Error, OSError)) else error
             for request in group:
-                request.error, request.done = named, True
+                if request.done:
+                    self._forget(request)
+
+    def _share(self, group: list[Request], error: Exception) -> None:
+        """One request must not spoil the others: each goes alone, unless it is the disk that failed."""
+        if len(group) == 1 or isinstance(error, (*_SHARED, HoldfastError)):
+            for request in group:
+                if not request.done:
+                    request.error, request.done = self._named(error, request), True
             return
         for request in group:
             try:
                 self._commit([request])
-            except Exception as problem:  # noqa: BLE001 - it becomes the outcome of this request
-                self.writer.ready = None
-                self._divide([request], problem)
+            except Exception as own:  # noqa: BLE001 - it becomes the outcome of this request
+                self._share([request], own)
+
+    def _named(self, error: Exception, request: Request) -> Exception:
+        if isinstance(error, (apsw.Error, OSError)):
+            return self.writer.named(error)
+        if isinstance(error, _MALFORMED):
+            return BadRecord(f"An append to run {request.lease.run_id:.80}", f"{type(error).__name__}: {error}")
+        return error
 
     def _commit(self, group: list[Request]) -> None:
-        writer = self.writer.ready or self.writer.connection()
+        """Write in one transaction; only what has been committed is remembered and reported."""
+        connection = self.writer.ready or self.writer.connection()
         now = time.monotonic_ns()
         if now - self._looked > _LOOK_EVERY:
             self.writer.check_identity()
             self._looked = now
-        if not self._write_at_once(writer, group, now):
-            self._write_together(writer, group, now)
-        for request in group:
-            if request.place:
-                self._remember(request, self.holdings[request.lease.run_id])
-            request.done = True
+        try:
+            outcomes = self._write_at_once(connection, group, now) or self._write_together(connection, group, now)
+        except BaseException:
+            self.writer.ready = None
+            raise
+        for request, outcome in zip(group, outcomes, strict=True):
+            if outcome.place:
+                self._remember(request, outcome)
         if self.writer.strict or now - self.writer.synced > _SYNC_EVERY:
             self.writer.sync_witness(now)
+        for request, outcome in zip(group, outcomes, strict=True):
+            request.error, request.done = outcome.error, True
 
-    def _write_at_once(self, writer: apsw.Connection, group: list[Request], now: int) -> bool:
+    def _write_at_once(self, connection: apsw.Connection, group: list[Request], now: int) -> list[Outcome]:
         """The usual append, one event that changes nothing else of its run: one statement, its own transaction.
 
-        False if there is more to write, or something did not go in: then nothing of that has happened yet.
+        Empty if there is more to write, or if anything did not go in; what did go in is then found there.
         """
         values: list[Any] = []
         for request in group:
             lease, records, shown = request.lease, request.records, request.projection
             holding = self.holdings.get(lease.run_id)
             soon = now + int(lease.ttl * 0.75e9)
-            if len(records) > 1 or holding is None or holding.shown != shown[:4] or holding.until < soon:
-                return False
-            _, seq, kind, version, at, body, digest, op = records[0]
+            if len(records) != 1 or holding is None or holding.shown != shown[:4] or holding.until < soon:
+                return []
+            record = records[0]
             place = holding.last + 1
-            if place != holding.base | seq or op == holding.op or place in values:
-                return False
-            values += (place, kind, version, at, bytes.fromhex(op), digest, *shown[4:], body.decode(), lease.epoch)
+            if place != holding.base | record.seq or record.op == holding.op or place in values:
+                return []
+            values += _row(place, record, shown)
+            values.append(lease.epoch)
         if len(group) == 1:
-            writer.execute(_APPEND, values)
-            if writer.changes():
-                group[0].place = values[0]
-            return group[0].place != 0
-        written = writer.execute(_append_group(len(group)), values).fetchall()
-        for request, place in zip(group, values[::_COLUMNS], strict=True):
-            request.place = place if (place,) in written else 0
-        return len(written) == len(group)
+            connection.execute(_APPEND, values)
+            written = connection.changes()
+        else:
+            written = len(connection.execute(_append_group(len(group)), values).fetchall())
+        return [Outcome(place) for place in values[::_COLUMNS]] if written == len(group) else []
 
-    def _write_together(self, writer: apsw.Connection, group: list[Request], now: int) -> None:
+    def _write_together(self, connection: apsw.Connection, group: list[Request], now: int) -> list[Outcome]:
         try:
-            writer.execute("begin immediate")
-            for request in group:
-                if not request.place:
-                    request.error = self._write(writer, request, now)
-            writer.execute("commit")
+            connection.execute("begin immediate")
+            outcomes = [self._write(connection, request, now) for request in group]
+            connection.execute("commit")
         except BaseException:
-            roll_back(writer)
+            roll_back(connection)
             raise
+        return outcomes
 
-    def _write(self, writer: apsw.Connection, request: Request, now: int) -> Exception | None:
+    def _write(self, connection: apsw.Connection, request: Request, now: int) -> Outcome:
         """Insert the events behind the last one; a refusal has changed nothing."""
         lease, records, shown = request.lease, request.records, request.projection
         holding = self.holdings.get(lease.run_id)
         if holding is None:
-            return LeaseLost(lease.run_id, lease.epoch)
-        first, counts = records[0], shown[4:]
-        place = holding.base | first.seq
+            return Outcome(error=LeaseLost(lease.run_id, lease.epoch))
+        place = holding.base | records[0].seq
         if place != holding.last + 1:
             # an earlier append may have got in though its answer was lost
-            holding.last = one(writer, "last", (holding.number,))[0] or holding.base
-        if place != holding.last + 1 or first.op == holding.op:
-            return self._why_not(writer, request, place)
-        writer.execute(_APPEND, (*_row(place, first, counts), lease.epoch))
-        if writer.changes() == 0:
-            return self._why_not(writer, request, place)
+            holding.last = one(connection, "last", (holding.number,))[0] or holding.base
+        if place != holding.last + 1 or records[0].op == holding.op:
+            return Outcome(error=self._why_not(connection, request, holding))
+        connection.execute(_APPEND, (*_row(place, records[0], shown), lease.epoch))
+        if connection.changes() == 0:
+            return Outcome(error=self._why_not(connection, request, holding))
         for record in records[1:]:
-            place = holding.base | record.seq
-            writer.execute(_APPEND_MORE, _row(place, record, counts))
+            place += 1
+            connection.execute(_APPEND_MORE, _row(place, record, shown))
         if holding.shown != shown[:4]:
-            writer.execute(SQL["show"], (*shown[:4], first.at, holding.number))
-            writer.execute(SQL["keep_head"], (holding.number, lease.epoch))
-        length = int(lease.ttl * 1e9)
-        if now + length - holding.until > length >> 2:
-            request.until = now + length
-            writer.execute(SQL["renew"], (request.until, holding.number, lease.epoch))
-        request.place = place
-        return None
+            connection.execute(SQL["show"], (*shown[:4], records[0].at, holding.number))
+            connection.execute(SQL["keep_head"], (holding.number, lease.epoch))
+        return Outcome(place, self._extend(connection, lease, holding, now))
 
-    def _why_not(self, writer: apsw.Connection, request: Request, place: int) -> Exception | None:
+    def _extend(self, connection: apsw.Connection, lease: Lease, holding: Holding, now: int) -> int:
+        length = int(lease.ttl * 1e9)
+        if now + length - holding.until <= length >> 2:
+            return 0
+        connection.execute(SQL["renew"], (now + length, holding.number, lease.epoch))
+        return now + length
+
+    def _why_not(self, connection: apsw.Connection, request: Request, holding: Holding) -> Exception | None:
         """Nothing went in: this very append is already there, or somebody else was."""
-        lease, first = request.lease, request.records[0]
-        op = bytes.fromhex(first.op)
-        there = one(writer, "event", (place,))
-        if there == (op, first.hash):
+        lease, first, last = request.lease, request.records[0], request.records[-1]
+        there = one(connection, "event", (holding.base | first.seq,))
+        end = one(connection, "event", (holding.base | last.seq,))
+        if there == _mark(first) and end == _mark(last):
             return None
-        epoch, held, last = one(writer, "standing", (place >> SHIFT,))
+        epoch, held, reached = one(connection, "standing", (holding.number,))
         if epoch != lease.epoch or not held:
             return LeaseLost(lease.run_id, lease.epoch)
-        before = one(writer, "event", (place - 1,))
-        if (before is not None and before[0] == op) or (there is not None and there[0] == op):
+        before = one(connection, "event", (holding.base | first.seq - 1,))
+        if bytes.fromhex(first.op) in (there and there[0], before and before[0]):
             return OperationReused(first.op)
-        return SequenceConflict(lease.run_id, first.seq - 1, last & SEQ if last else 0)
+        return SequenceConflict(lease.run_id, first.seq - 1, reached & SEQ if reached else 0)
 
-    def _remember(self, request: Request, holding: Holding) -> None:
+    def _remember(self, request: Request, outcome: Outcome) -> None:
         """Know where the run ends now, and tell the witness."""
-        last = request.records[-1]
-        holding.last, holding.op, holding.shown = request.place, last.op, request.projection[:4]
-        if request.until:
-            holding.until = request.until
-        self.writer.witness.write(request.place, last.hash)
+        holding, last = self.holdings[request.lease.run_id], request.records[-1]
+        holding.last, holding.op, holding.shown = outcome.place, last.op, request.projection[:4]
+        if outcome.until:
+            holding.until = outcome.until
+        self.writer.tell_witness(outcome.place, last.hash)
 
 
-def _doze(woken: SimpleQueue[None]) -> None:
-    with suppress(Empty):
-        woken.get(timeout=_POLL)
+def _mark(record: Record) -> tuple[bytes, bytes]:
+    return bytes.fromhex(record.op), record.hash
 
 
 @cache
@@ -278,6 +257,6 @@ def _append_group(size: int) -> str:
     return SQL["append_group"].replace("{rows}", ", ".join([_MARKS] * size))
 
 
-def _row(place: int, record: Record, counts: tuple[object, ...]) -> tuple[Any, ...]:
+def _row(place: int, record: Record, shown: Projection) -> tuple[Any, ...]:
     _, _, kind, version, at, body, digest, op = record
-    return (place, kind, version, at, bytes.fromhex(op), digest, *counts, body.decode())
+    return (place, kind, version, at, bytes.fromhex(op), digest, shown[4], shown[5], shown[6], body.decode())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import apsw
@@ -79,12 +79,12 @@ class Writer:
         return connection
 
     def close(self) -> None:
-        with self.turn:
+        with self.door(), self.turn, ExitStack() as closing:
+            closing.callback(self.refuse, "the store was closed")
+            closing.callback(self.witness.close)
             if self._connection is not None:
-                self._connection.close()
-                self.sync_witness()
-            self.witness.close()
-            self.refuse("the store was closed")
+                closing.callback(self.sync_witness)
+                closing.callback(self._connection.close)
 
     def refuse(self, problem: str) -> None:
         """From now on every use is refused with this reason."""
@@ -170,6 +170,15 @@ class Writer:
         for place, head in heads:
             self.witness.write(place, head)
         self.witness.sync()
+
+    def tell_witness(self, place: int, head: bytes) -> None:
+        """A mirror: what it cannot hold is told, and the commit stands."""
+        try:
+            self.witness.write(place, head)
+        except OSError as error:
+            self.witness_state = f"degraded: {error.strerror}"
+            if self.strict:
+                raise
 
     def sync_witness(self, now: int = 0) -> None:
         """Wait for the witness. It is a mirror: unless it was asked to be strict, its failure is told and the log goes on."""

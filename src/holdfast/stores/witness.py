@@ -7,7 +7,6 @@ A slot that cannot be read is passed over: it protects less, it never accuses. T
 from __future__ import annotations
 
 import errno
-import mmap
 import os
 import struct
 import zlib
@@ -34,10 +33,10 @@ class Witness:
 
     def __init__(self, path: str) -> None:
         self.path = path
-        self._prefix = b""
         self.dirty = False
+        self._prefix = b""
         self._fd = -1
-        self._slots: mmap.mmap | None = None
+        self._next = [0] * GROUPS
 
     def serve(self, store_id: str) -> None:
         """Say whose heads these are."""
@@ -49,22 +48,23 @@ class Witness:
         self._fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         missing = SIZE - os.fstat(self._fd).st_size
         if missing > 0:
-            if os.pwrite(self._fd, bytes(missing), SIZE - missing) != missing:
-                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), self.path)
+            self._put(bytes(missing), SIZE - missing)
             os.fsync(self._fd)
-        self._slots = mmap.mmap(self._fd, SIZE)
         return existed
 
     def write(self, place: int, head: bytes) -> None:
         packed = self._prefix + place.to_bytes(8, "big") + head
-        offset = SLOT * ((place >> 32) % GROUPS * 2 + (place & 1))
-        assert self._slots is not None
-        self._slots[offset : offset + _SLOT_USED] = packed + zlib.crc32(packed).to_bytes(4, "big")
+        group = (place >> 32) % GROUPS
+        self._next[group] ^= 1
+        self._put(packed + zlib.crc32(packed).to_bytes(4, "big"), SLOT * (group * 2 + self._next[group]))
         self.dirty = True
 
+    def _put(self, data: bytes, offset: int) -> None:
+        if os.pwrite(self._fd, data, offset) != len(data):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), self.path)
+
     def clear(self) -> None:
-        assert self._slots is not None
-        self._slots[:] = bytes(SIZE)
+        self._put(bytes(SIZE), 0)
         self.dirty = True
 
     def sync(self) -> None:
@@ -73,9 +73,6 @@ class Witness:
             os.fdatasync(self._fd)
 
     def close(self) -> None:
-        if self._slots is not None:
-            self._slots.close()
-            self._slots = None
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1

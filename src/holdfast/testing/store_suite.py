@@ -11,6 +11,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from holdfast.core.errors import (
+    AppendRefused,
+    BadInput,
     HoldfastError,
     InvalidId,
     LeaseHeld,
@@ -295,6 +297,56 @@ class StoreSuite:
             assert [type(outcome) for outcome in outcomes] == [type(None), LeaseLost, *[type(None)] * 3]
             assert [len(list(store.read(f"run-{number}"))) for number in range(4)] == [2, 1, 2, 2]
             assert store.append_all([]) == []
+
+    def test_several_operations_repeated_are_done_once(self, tmp_path: Path) -> None:
+        with self.store(tmp_path) as store:
+            author = self.author(store)
+            records = author.draft(RunStarted(mission_id="suite"))
+            author.state.seq, author.head = 1, records[-1].hash
+            records += author.draft(NoteRecorded(text="b"))
+            for _ in range(2):
+                store.append(author.lease, records, projection(author.state))
+            assert list(store.read("run-1")) == records
+
+    def test_an_append_of_which_only_the_beginning_is_there_is_not_done(self, tmp_path: Path) -> None:
+        with self.store(tmp_path) as store:
+            author = self.author(store)
+            author.begin()
+            both = author.draft(NoteRecorded(text="a"), NoteRecorded(text="b"))
+            store.append(author.lease, both[:1], projection(author.state))
+            with refused(AppendRefused):
+                store.append(author.lease, both, projection(author.state))
+            assert [record.seq for record in store.read("run-1")] == [1, 2]
+
+    def test_records_that_cannot_be_kept_are_refused_by_name(self, tmp_path: Path) -> None:
+        with self.store(tmp_path) as store:
+            author = self.author(store)
+            author.begin()
+            (good,) = author.draft(NoteRecorded(text="good"))
+            wrong = (good._replace(op="zz"), good._replace(body=b"\xff"), good._replace(version=1 << 70))
+            for record in wrong:
+                with refused(BadInput):
+                    store.append(author.lease, [record], projection(author.state))
+            with refused(BadInput):
+                store.append(author.lease, [], projection(author.state))
+            store.append(author.lease, [good], projection(author.state))
+            assert [record.seq for record in store.read("run-1")] == [1, 2]
+
+    def test_a_bad_append_does_not_spoil_those_beside_it(self, tmp_path: Path) -> None:
+        with self.store(tmp_path) as store:
+            first, second = self.author(store, "run-1"), self.author(store, "run-2", start=50)
+            first.begin(), second.begin()
+            two = first.draft(NoteRecorded(text="a"), NoteRecorded(text="b"))
+            (bad,) = second.draft(NoteRecorded(text="bad"))
+            outcomes = store.append_all(
+                [
+                    Append(first.lease, two, projection(first.state)),
+                    Append(second.lease, [bad._replace(version=1 << 70)], projection(second.state)),
+                ]
+            )
+            assert outcomes[0] is None
+            assert isinstance(outcomes[1], BadInput)
+            assert [len(list(store.read(run))) for run in ("run-1", "run-2")] == [3, 1]
 
     # --- leases
 

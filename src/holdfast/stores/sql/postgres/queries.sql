@@ -90,7 +90,7 @@ from moved, unnest(%(kinds)s::text[], %(versions)s::integer[], %(ats)s::text[], 
 -- why an append moved nothing: where the run is, whether these very records are there, whether the operation is used
 -- name: standing
 select runs.epoch, runs.token is not null, runs.seq,
-    exists (select from events where run_id = %(run_id)s and seq = %(seq)s and hash = %(hash)s and op = %(op)s),
+    exists (select from events where run_id = %(run_id)s and seq = %(seq)s and hash = %(hash)s and op = %(last_op)s),
     exists (select from events where op = %(op)s and part = 0)
 from runs where run_id = %(run_id)s
 

@@ -1,4 +1,4 @@
--- Every statement the SQLite store runs. Constant text, bound parameters, nothing built from strings.
+-- Every statement the SQLite store runs. Bound parameters; nothing from outside ever becomes part of the text.
 
 -- name: run
 select r.run_no, r.run_id, e.place, e.hash, r.mission_id, r.title, r.status, r.stop_reason,
@@ -46,6 +46,21 @@ set (kept_seq, kept_hash) = (
     where place > run_no << 32 and place < (run_no + 1) << 32 order by place desc limit 1
 )
 where run_no = ? and epoch = ? and exists (select 1 from events where place = run_no << 32 | 1)
+
+-- runs that once stood further than their log goes
+-- name: shortened
+select run_id, kept_seq, reached from (
+    select run_id, kept_seq, (select coalesce(max(place) & 0xffffffff, 0) from events
+                              where place > run_no << 32 and place < (run_no + 1) << 32) as reached
+    from runs
+) where kept_seq > reached
+
+-- a loss that a person accepted: what is there now is what there is
+-- name: accept_loss
+update runs set kept_seq = ?1 where run_id = ?2
+
+-- name: drop_snapshot
+delete from snapshots where run_no = (select run_no from runs where run_id = ?2) and seq > ?1
 
 -- name: show
 update runs
