@@ -137,7 +137,9 @@ def set_witness_aside(where: config.Config) -> str | None:
 
 def accept_losses(store: Store) -> Iterator[tuple[str, int, int]]:
     """Let runs that were cut off be as long as their logs are now: run, events it had, events it has."""
-    for run_id, had, has in store.shortened() if isinstance(store, SqliteStore) else ():
+    if not isinstance(store, SqliteStore):
+        return
+    for run_id, had, has in store.shortened():
         state, _, _ = _slow("engine.log").read_head(store, run_id)
         store.accept_loss(run_id, has, _slow("core.state").projection(state))
         yield run_id, had, has

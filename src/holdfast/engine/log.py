@@ -67,7 +67,9 @@ class RunLog:
         append = self.draft(*events)
         if append.records:
             self.store.append(*append)
-        return self.confirm(append)
+            self._head = append.records[-1].hash
+        self._sure = True
+        return self._state
 
     def draft(self, *events: Event) -> Append:
         """The append of these events, redacted, folded and ready. Whoever gets it written must `confirm` it."""

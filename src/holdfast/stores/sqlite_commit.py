@@ -11,10 +11,9 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Sequence
-from contextlib import suppress
 from functools import cache
 from itertools import islice
-from typing import Any, NamedTuple
+from typing import Any
 
 import apsw
 
@@ -59,12 +58,8 @@ class Request:
         self.projection = projection
 
 
-class Outcome(NamedTuple):
-    """What a request comes to if the transaction it is in commits."""
-
-    place: int = 0
-    until: int = 0
-    error: Exception | None = None
+# What a request comes to if the transaction it is in commits: its last place, the new end of its lease, or why not.
+Outcome = tuple[int, int, Exception | None]
 
 
 class Committer:
@@ -104,8 +99,10 @@ class Committer:
 
     def _forget(self, request: Request) -> None:
         """Done with it; or its caller gave up, and it must not be written later behind their back."""
-        with suppress(ValueError):
+        try:
             self.queue.remove(request)
+        except ValueError:
+            return  # somebody else had the turn, and has seen to it
 
     def _commit_queue(self) -> None:
         """Commit what waits, in its order. Each becomes done, by itself or by an error that is all of theirs."""
@@ -151,13 +148,14 @@ class Committer:
         except BaseException:
             self.writer.ready = None
             raise
-        for request, outcome in zip(group, outcomes, strict=True):
-            if outcome.place:
-                self._remember(request, outcome)
+        for request, (place, until, error) in zip(group, outcomes, strict=True):
+            request.error = error
+            if place:
+                self._remember(request, place, until)
         if self.writer.strict or now - self.writer.synced > _SYNC_EVERY:
             self.writer.sync_witness(now)
-        for request, outcome in zip(group, outcomes, strict=True):
-            request.error, request.done = outcome.error, True
+        for request in group:
+            request.done = True
 
     def _write_at_once(self, connection: apsw.Connection, group: list[Request], now: int) -> list[Outcome]:
         """The usual append, one event that changes nothing else of its run: one statement, its own transaction.
@@ -182,7 +180,7 @@ class Committer:
             written = connection.changes()
         else:
             written = len(connection.execute(_append_group(len(group)), values).fetchall())
-        return [Outcome(place) for place in values[::_COLUMNS]] if written == len(group) else []
+        return [(place, 0, None) for place in values[::_COLUMNS]] if written == len(group) else []
 
     def _write_together(self, connection: apsw.Connection, group: list[Request], now: int) -> list[Outcome]:
         try:
@@ -199,23 +197,23 @@ class Committer:
         lease, records, shown = request.lease, request.records, request.projection
         holding = self.holdings.get(lease.run_id)
         if holding is None:
-            return Outcome(error=LeaseLost(lease.run_id, lease.epoch))
+            return 0, 0, LeaseLost(lease.run_id, lease.epoch)
         place = holding.base | records[0].seq
         if place != holding.last + 1:
             # an earlier append may have got in though its answer was lost
             holding.last = one(connection, "last", (holding.number,))[0] or holding.base
         if place != holding.last + 1 or records[0].op == holding.op:
-            return Outcome(error=self._why_not(connection, request, holding))
+            return 0, 0, self._why_not(connection, request, holding)
         connection.execute(_APPEND, (*_row(place, records[0], shown), lease.epoch))
         if connection.changes() == 0:
-            return Outcome(error=self._why_not(connection, request, holding))
+            return 0, 0, self._why_not(connection, request, holding)
         for record in records[1:]:
             place += 1
             connection.execute(_APPEND_MORE, _row(place, record, shown))
         if holding.shown != shown[:4]:
             connection.execute(SQL["show"], (*shown[:4], records[0].at, holding.number))
             connection.execute(SQL["keep_head"], (holding.number, lease.epoch))
-        return Outcome(place, self._extend(connection, lease, holding, now))
+        return place, self._extend(connection, lease, holding, now), None
 
     def _extend(self, connection: apsw.Connection, lease: Lease, holding: Holding, now: int) -> int:
         length = int(lease.ttl * 1e9)
@@ -239,13 +237,13 @@ class Committer:
             return OperationReused(first.op)
         return SequenceConflict(lease.run_id, first.seq - 1, reached & SEQ if reached else 0)
 
-    def _remember(self, request: Request, outcome: Outcome) -> None:
+    def _remember(self, request: Request, place: int, until: int) -> None:
         """Know where the run ends now, and tell the witness."""
         holding, last = self.holdings[request.lease.run_id], request.records[-1]
-        holding.last, holding.op, holding.shown = outcome.place, last.op, request.projection[:4]
-        if outcome.until:
-            holding.until = outcome.until
-        self.writer.tell_witness(outcome.place, last.hash)
+        holding.last, holding.op, holding.shown = place, last.op, request.projection[:4]
+        if until:
+            holding.until = until
+        self.writer.tell_witness(place, last.hash)
 
 
 def _mark(record: Record) -> tuple[bytes, bytes]:

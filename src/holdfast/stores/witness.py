@@ -56,7 +56,9 @@ class Witness:
         packed = self._prefix + place.to_bytes(8, "big") + head
         group = (place >> 32) % GROUPS
         self._next[group] ^= 1
-        self._put(packed + zlib.crc32(packed).to_bytes(4, "big"), SLOT * (group * 2 + self._next[group]))
+        slot = packed + zlib.crc32(packed).to_bytes(4, "big")
+        if os.pwrite(self._fd, slot, SLOT * (group * 2 + self._next[group])) != _SLOT_USED:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), self.path)
         self.dirty = True
 
     def _put(self, data: bytes, offset: int) -> None:
