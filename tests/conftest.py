@@ -24,15 +24,20 @@ def skip_or_fail():
     return decide
 
 
-def pytest_terminal_summary(terminalreporter):
-    rows = [
+def told(terminalreporter, wanted):
+    """What the tests recorded under a name, whichever process ran them."""
+    return [
         value
         for reports in terminalreporter.stats.values()
         for report in reports
         if getattr(report, "when", None) == "call"
         for name, value in report.user_properties
-        if name == "crash"
+        if name == wanted
     ]
+
+
+def pytest_terminal_summary(terminalreporter):
+    rows = told(terminalreporter, "crash")
     if rows:
         terminalreporter.section("crash laboratory: points tried")
         width = max(len(row[0]) for row in rows)
@@ -40,5 +45,7 @@ def pytest_terminal_summary(terminalreporter):
         for name, points, counts, broken in sorted(rows):
             line = f"{name:{width}}  {points:7} {counts['whole']:7} {counts['refused']:7} {broken:6}"
             terminalreporter.write_line(line)
-        total = sum(row[1] for row in rows)
-        terminalreporter.write_line(f"{'in all':{width}}  {total:7}")
+        terminalreporter.write_line(f"{'in all':{width}}  {sum(row[1] for row in rows):7}")
+    fuzzed = told(terminalreporter, "fuzz")
+    if fuzzed:
+        terminalreporter.write_line(f"bad inputs fuzzed: {sum(count for _, count in fuzzed):,}")

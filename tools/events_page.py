@@ -28,7 +28,8 @@ def section(kind: str, event: type[Event]) -> str:
     listed = ", ".join(field.name if field.required else f"[{field.name}]" for field in fields)
     when = ", ".join(sorted(LEGAL[event]))
     said = f"{event.__doc__.strip()}\n\n" if event.__doc__ and event.__doc__ != Event.__doc__ else ""
-    return f"\n## `{kind}`\n\n{said}Class `{event.__name__}`, version {event.version}. Fields: {listed}. While the run is: {when}.\n"
+    facts = f"Class `{event.__name__}`, version {event.version}. Fields: {listed}. While the run is: {when}."
+    return f"\n## `{kind}`\n\n{said}{facts}\n"
 
 
 if __name__ == "__main__":

@@ -63,9 +63,11 @@ def load(place: str | None = None, environ: Mapping[str, str] | None = None, cwd
 
 def named_place(value: str, what: str) -> str:
     """A place that a person named: a server's address, a database file, or the folder to keep one in."""
+    advice = "Give a path to a .db file or a folder, or an address that begins with postgresql://."
+    if not _can_be_handed_on(value):
+        raise UsageError(f"{what} holds characters that no path or address can have.", advice=advice)
     if value.startswith(SERVERS):
         return value
-    advice = "Give a path to a .db file or a folder, or an address that begins with postgresql://."
     if "://" in value:
         raise UsageError(
             f"{what} has a scheme that Holdfast does not know: {value.partition('://')[0]!r:.60}.", advice=advice
@@ -78,6 +80,15 @@ def named_place(value: str, what: str) -> str:
         raise UsageError(f"{what} is neither a file nor a folder: {path!r:.200}.", advice=advice)
     is_folder = kind == "folder" or value.endswith("/") or (kind == "missing" and not path.endswith(".db"))
     return os.path.join(path, FILE) if is_folder else path
+
+
+def _can_be_handed_on(value: str) -> bool:
+    """A path can hold any bytes of the system's; an address must be text. Lone surrogates are neither."""
+    try:
+        value.encode() if value.startswith(SERVERS) else os.fsencode(value)
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _kind(path: str) -> str:

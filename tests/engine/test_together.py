@@ -1,6 +1,7 @@
 """Coroutines that record at the same time share commits, and each gets its own outcome."""
 
 import asyncio
+import time
 
 import pytest
 
@@ -121,3 +122,24 @@ def test_a_caller_that_gives_up_does_not_stop_the_others(store, quick):
     asyncio.run(everything())
     assert all(verify_run(store, f"run-{number}").findings == () for number in range(2))
     assert store.head("run-1").seq == 2
+
+
+@pytest.mark.parametrize("wait", [0.0, 0.02], ids=["before it is sent", "while it is on its way"])
+def test_a_caller_that_gives_up_can_go_on_with_the_same_log(store, monkeypatch, wait):
+    monkeypatch.setattr(together, "QUICK", 0.0)
+    log = begun(store, 1)
+    append_all = store.append_all
+    store.append_all = lambda appends: (time.sleep(0.05), append_all(appends))[1]
+
+    async def everything():
+        shared = Together(store)
+        given_up = asyncio.create_task(shared.record(log, NoteRecorded(text="given up")))
+        await asyncio.sleep(wait)
+        given_up.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await given_up
+        await shared.record(log, NoteRecorded(text="and again"))
+
+    asyncio.run(everything())
+    assert verify_run(store, "run-1").findings == ()
+    assert [record.body for record in store.read("run-1")][-1] == b'{"text":"and again"}'

@@ -65,7 +65,7 @@ def parse_body(body: bytes) -> dict[str, Any] | None:
     import json
 
     try:
-        parsed = json.loads(body, parse_constant=_refuse_constant)
+        parsed = json.loads(body, parse_constant=_refuse_constant, parse_float=_finite)
     except (ValueError, RecursionError):
         return None
     return parsed if isinstance(parsed, dict) else None
@@ -73,6 +73,13 @@ def parse_body(body: bytes) -> dict[str, Any] | None:
 
 def _refuse_constant(name: str) -> Any:
     raise ValueError(f"{name} is not JSON")
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if abs(number) == float("inf"):
+        raise ValueError(f"{text:.60} is beyond every number that JSON output can hold")
+    return number
 
 
 def body_field(body: bytes) -> dict[str, Any]:

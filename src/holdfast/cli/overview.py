@@ -18,6 +18,7 @@ from holdfast.ports import Head, Store
 
 LIMIT = 20
 COLUMNS = ("run", "mission", "status", "events", "steps", "changed", "owner", "title")
+MOST = 1_000_000_000
 NUMBERS = frozenset({"events", "steps"})
 
 
@@ -47,7 +48,7 @@ def show_nothing(where: config.Config, as_json: bool) -> None:
 
 
 def show_many(store: Store, where: config.Config, limit: int | None, as_json: bool) -> None:
-    heads = list(islice(unfinished_first(store), None if limit is None else limit + 1))
+    heads = list(islice(unfinished_first(store), None if limit is None else min(limit, MOST) + 1))
     more = limit is not None and len(heads) > limit
     heads = heads[:limit]
     if as_json:

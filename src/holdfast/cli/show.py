@@ -44,7 +44,7 @@ def command(run: str, thing: str | None, raw: bool, output: str | None, as_json:
     with app.reading() as store:
         head = app.find_run(store, run)
         if raw or output is not None:
-            write_bytes(stored_bytes(store, head.run_id, thing), output)
+            write_bytes(stored_bytes(store, head.run_id, thing), output, as_json)
         elif thing is None:
             show_run(store, head.run_id, as_json)
         else:
@@ -187,9 +187,11 @@ def stored_bytes(store: Store, run_id: str, thing: str | None) -> bytes:
     return record.body if record is not None else store.get_artifact(check_digest(thing))
 
 
-def write_bytes(data: bytes, output: str | None) -> None:
+def write_bytes(data: bytes, output: str | None, as_json: bool) -> None:
     if output is not None:
         write_new_file(data, output)
+        if as_json:
+            emit({"file": output, "bytes": len(data)})
     elif on_terminal():
         raise UsageError("Stored bytes may do anything to a terminal.", advice="Name a file with -o, or use a pipe.")
     else:

@@ -37,6 +37,14 @@ HoldfastError
 from __future__ import annotations
 
 
+def shown(value: object, limit: int = 120) -> str:
+    """A foreign value in a sentence, cut short. Its own `repr` may raise anything; a huge number's does."""
+    try:
+        return f"{value!r:.{limit}}"
+    except Exception:  # noqa: BLE001
+        return f"({type(value).__name__})"
+
+
 class HoldfastError(Exception):
     """Something went wrong."""
 
@@ -61,7 +69,7 @@ class InvalidId(BadInput):
     advice = "Ids are 1 to 64 characters of a-z, 0-9, '.', '_' and '-', and begin with a letter or a digit."
 
     def __init__(self, what: str, value: object) -> None:
-        super().__init__(f"{what} {value!r:.120} is not a valid id.")
+        super().__init__(f"{what} {shown(value)} is not a valid id.")
         self.value = value
 
 
@@ -110,10 +118,11 @@ class NotFound(HoldfastError):
 
 class NewerSchema(HoldfastError):
     reason = "newer_schema"
-    advice = "Use a newer Holdfast for this. Nothing was changed; `holdfast log` and `holdfast export` still read it."
+    advice = "Use a newer Holdfast for this. Nothing was changed."
 
-    def __init__(self, what: str, found: int | str, known: int | str) -> None:
-        super().__init__(f"{what} was written by a newer Holdfast (version {found}; this one knows up to {known}).")
+    def __init__(self, what: str, found: int | str, known: int | str, *, advice: str | None = None) -> None:
+        sentence = f"{what} was written by a newer Holdfast (version {found}; this one knows up to {known})."
+        super().__init__(sentence, advice=advice)
         self.found = found
         self.known = known
 

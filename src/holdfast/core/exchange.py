@@ -154,10 +154,10 @@ class Reader:
         self.line += 1
         try:
             return self._item(line)
-        except BadFile:
-            raise
+        except msgspec.MsgspecError as problem:
+            raise self._bad(f"the line is not JSON ({problem!s:.120})") from None
         except HoldfastError as error:
-            raise placed(error, self.path, self.line) from None
+            raise error if isinstance(error, BadFile) else placed(error, self.path, self.line) from None
 
     def finish(self) -> None:
         """After the last line: was it the end line?"""
@@ -314,10 +314,10 @@ def read_artifact(line: bytes) -> Artifact:
 
 
 def placed(error: HoldfastError, path: str, line: int) -> HoldfastError:
-    """The same error, whose sentence begins with the place in the file."""
+    """The same error, whose sentence begins with the place in the file and whose advice fits a file."""
     error.args = (f"{path}, line {line}: {error}",)
-    if isinstance(error, LogDamaged):
-        error.advice = AGAIN
+    if isinstance(error, (LogDamaged, NewerSchema)):
+        error.advice = AGAIN if isinstance(error, LogDamaged) else NewerSchema.advice
     return error
 
 

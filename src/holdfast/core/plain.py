@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from holdfast.core.errors import NotCanonical
+from holdfast.core.errors import NotCanonical, shown
 
 MAX_DEPTH = 100
 _EXACT = 2**53 - 1
@@ -40,7 +40,7 @@ def _check_float(value: float, path: str, depth: int) -> None:
 def _check_dict(value: dict[Any, Any], path: str, depth: int) -> None:
     for key, item in value.items():
         if type(key) is not str:
-            raise NotCanonical(path, f"the key {key!r:.60} is a {type(key).__name__}, not text")
+            raise NotCanonical(path, f"the key {shown(key, 60)} is a {type(key).__name__}, not text")
         _check_text(key, path, depth)
         check_plain(item, f"{path}.{key:.60}", depth + 1)
 

@@ -47,7 +47,10 @@ class Redactor:
         return text if clean is data else clean.decode("utf-8", "surrogatepass")
 
     def body(self, body: bytes) -> bytes:
-        """JSON bytes with the same keys, structure and numbers; only string values change."""
+        """JSON bytes with the same keys, structure and numbers; only string values change.
+
+        Bytes that are no text become U+FFFD in a string that changes, and stay in one that does not.
+        """
         return _Body(self, body).redacted() if self._look(body) else body
 
     def value(self, value: JSON) -> JSON:
@@ -237,10 +240,17 @@ def _text(token: bytes) -> str:
         return token[1:-1].decode("utf-8", "replace")
 
 
+def _decoded(data: bytes) -> str:
+    try:
+        return data.decode("utf-8", "surrogatepass")
+    except UnicodeDecodeError:
+        return data.decode("utf-8", "replace")
+
+
 def _quoted(data: bytes) -> bytes:
     import json
 
-    text = data.decode("utf-8", "surrogatepass")
+    text = _decoded(data)
     try:
         return json.dumps(text, ensure_ascii=False).encode("utf-8")
     except UnicodeEncodeError:

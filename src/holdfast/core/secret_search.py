@@ -117,9 +117,16 @@ def _rule_finder(kind: str, rank: int, pattern: str, check: Check) -> Callable[[
         for match in compiled(pattern).finditer(data):
             start, end = match.span(1)
             if check(data, start, end):
-                yield Span(start, end, kind, rank, match.span()[0])
+                yield Span(start, end, kind, rank, _letter_start(data, match.span()[0]))
 
     return find
+
+
+def _letter_start(data: bytes, place: int) -> int:
+    """The byte before a token may be the last one of a letter; the proof begins with the whole letter."""
+    while place > 0 and data[place] & 0xC0 == 0x80:
+        place -= 1
+    return place
 
 
 def _after_curl(data: bytes, start: int, end: int) -> bool:

@@ -168,9 +168,12 @@ def read_snapshot(data: bytes, path: str = "The snapshot") -> RunState:
         major = int(str(version).split(".")[0])
         if major > int(SCHEMA_VERSION.split(".")[0]):
             raise NewerSchema(path, str(version), SCHEMA_VERSION)
-        return msgspec.convert(raw, RunState)
+        state = msgspec.convert(raw, RunState)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, ValueError) as problem:
         raise BadFile(path, None, f"it is no run state: {problem}") from None
+    if not (state.steps_open.keys() <= state.steps.keys() and state.effects_open.keys() <= state.effects.keys()):
+        raise BadFile(path, None, "it is no run state: it calls a step or an effect open that it does not know")
+    return state
 
 
 def _refuse(event: Event, problem: str) -> IllegalEvent:

@@ -22,6 +22,7 @@ MAX_EVENT_BYTES = 64 * 1024
 GENESIS = bytes(32)
 EXTENSION_PREFIX = "x_"
 _DOMAIN = b"holdfast/event/1\n"
+_STILL_READ = f"{NewerSchema.advice} `holdfast log` and `holdfast export` still read it."
 
 
 class Redact(Protocol):
@@ -98,7 +99,7 @@ def decode(record: Record) -> Event:
         return _extension(record)
     version, parse = known
     if record.version > version:
-        raise NewerSchema(place(record), record.version, version)
+        raise NewerSchema(place(record), record.version, version, advice=_STILL_READ)
     try:
         return parse(record.body if record.version == version else _lifted(record, version))
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as problem:
@@ -111,7 +112,8 @@ def place(record: Record) -> str:
 
 def _extension(record: Record) -> Extension:
     if not record.kind.startswith(EXTENSION_PREFIX):
-        raise NewerSchema(place(record), f"with {record.kind:.60}", "the kinds in its own docs")
+        known = "the kinds in its own docs"
+        raise NewerSchema(place(record), f"with {record.kind:.60}", known, advice=_STILL_READ)
     try:
         return Extension(kind=record.kind, data=_decode_object(record.body), tagged=record.version)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as problem:

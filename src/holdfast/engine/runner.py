@@ -115,7 +115,7 @@ class Runner:
         try:
             output = plain(work())
         except Exception as error:  # noqa: BLE001 - a step may raise anything, and what it raised is recorded
-            self.log.record(*step_failed(started.step_id, started.attempt, error))
+            self.log.record(*step_failed(started.step_id, started.attempt, self._said(error)))
         else:
             self.log.record(self._finished(started.step_id, started.attempt, output))
 
@@ -159,21 +159,30 @@ class Runner:
             finished = EffectFinished(effect_key=effect.key, receipt=receipt)
             self.log.record(finished, *self._end_of_step(effect.key, receipt))
 
+    def _said(self, error: Exception) -> str:
+        return self._short(f"{type(error).__name__}: {error}")
+
+    def _short(self, text: str) -> str:
+        """Redacted first, shortened then: half a secret has no shape to be known by."""
+        whole = text.encode("utf-8", "backslashreplace").decode()
+        clean = msgspec.json.decode(self.log.redact.body(msgspec.json.encode({"text": whole})), type=dict[str, str])
+        return snippet(clean["text"])
+
     def _record_failure(self, effect: Effect, error: Exception) -> None:
         known = self.log.state.effects[effect.key]
         if remedy(known.policy, effect.policy, effect.probe is not None) == "again":
-            failed = EffectFailed(effect_key=effect.key, error=said(error))
+            failed = EffectFailed(effect_key=effect.key, error=self._said(error))
             self.log.record(failed, *self._failure_of_step(known, error))
             return
         answer = ask(effect)
         if answer.settled_as == "not_done":
-            settled = EffectSettled(effect_key=effect.key, settled_as="not_done", evidence=snippet(answer.evidence))
+            settled = EffectSettled(effect_key=effect.key, settled_as="not_done", evidence=self._short(answer.evidence))
             self.log.record(settled, *self._failure_of_step(known, error))
         else:
-            self._record_answer(effect.key, answer._replace(evidence=f"{said(error)}; {answer.evidence}"))
+            self._record_answer(effect.key, answer._replace(evidence=f"{self._said(error)}; {answer.evidence}"))
 
     def _record_answer(self, key: str, answer: Answer) -> None:
-        evidence = snippet(answer.evidence)
+        evidence = self._short(answer.evidence)
         events: list[Event] = [EffectSettled(effect_key=key, settled_as=answer.settled_as, evidence=evidence)]
         if answer.settled_as == "done":
             events += self._end_of_step(key, answer.receipt)
@@ -195,7 +204,7 @@ class Runner:
 
     def _failure_of_step(self, known: EffectState, error: Exception) -> Sequence[Event]:
         attempt = self.log.state.steps_open.get(known.step_id)
-        both = step_failed(known.step_id, attempt or 0, error)
+        both = step_failed(known.step_id, attempt or 0, self._said(error))
         return both if attempt is not None else both[1:]
 
     def _finished(self, step_id: str, attempt: int, output: Any) -> StepFinished:
@@ -246,7 +255,7 @@ def ask(effect: Effect) -> Answer:
         answer = effect.probe(effect.key)
         plain(answer.receipt, MAX_INLINE)
     except Exception as error:  # noqa: BLE001 - whatever a probe raises, the outcome is unknown and is recorded as such
-        return Answer("unknown", f"the probe failed: {said(error)}")
+        return Answer("unknown", f"the probe failed: {type(error).__name__}: {error}")
     return answer
 
 
@@ -259,14 +268,10 @@ def plain(value: Any, limit: int = MAX_OUTPUT) -> Any:
     return value
 
 
-def said(error: Exception) -> str:
-    return snippet(f"{type(error).__name__}: {error}")
-
-
-def step_failed(step_id: str, attempt: int, error: Exception) -> tuple[StepFailed, RunStopped]:
+def step_failed(step_id: str, attempt: int, error: str) -> tuple[StepFailed, RunStopped]:
     """Both in one append: a run that stops for a failed step has no moment in which it would simply try again."""
-    failed = StepFailed(step_id=step_id, attempt=attempt, error=said(error))
-    return failed, stopped("step_failed", f"step {step_id}", said(error))
+    failed = StepFailed(step_id=step_id, attempt=attempt, error=error)
+    return failed, stopped("step_failed", f"step {step_id}", error)
 
 
 def stopped(reason: str, *evidence: str) -> RunStopped:

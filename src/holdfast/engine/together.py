@@ -26,12 +26,13 @@ class Together:
         self._store = store
         self._waiting: Waiting = []
         self._took = QUICK
+        self._sent: asyncio.Future[list[Exception | None]] | None = None
         self._committing: asyncio.Task[None] | None = None
         self._turns: WeakKeyDictionary[RunLog, asyncio.Lock] = WeakKeyDictionary()
 
     async def record(self, log: RunLog, *events: Event) -> RunState:
         """Append events, all or none. Durable when this returns."""
-        async with self._turns.setdefault(log, asyncio.Lock()):
+        async with self._turns.get(log) or self._turns.setdefault(log, asyncio.Lock()):
             append = log.draft(*events)
             if append.records:
                 await self._written(append)
@@ -45,7 +46,7 @@ class Together:
         if self._committing is None:
             self._committing = loop.create_task(self._commit())
         try:
-            await asyncio.shield(done)
+            await done
         except asyncio.CancelledError:
             await self._give_up(waiting)
             raise
@@ -54,8 +55,8 @@ class Together:
         """Take back what was not sent; what was sent is waited for, so that the next look at the log sees it."""
         if waiting in self._waiting:
             self._waiting.remove(waiting)
-        else:
-            await asyncio.wait([waiting[1]])
+        elif self._sent is not None:
+            await asyncio.wait([self._sent])
 
     async def _commit(self) -> None:
         loop = asyncio.get_running_loop()
@@ -66,7 +67,8 @@ class Together:
                 if self._took < QUICK:
                     outcomes = self._outcomes(appends)
                 else:
-                    outcomes = await loop.run_in_executor(None, self._outcomes, appends)
+                    self._sent = loop.run_in_executor(None, self._outcomes, appends)
+                    outcomes = await self._sent
                 _tell(group, outcomes)
                 await asyncio.sleep(0)  # those who were told come back with their next events
         finally:
@@ -84,6 +86,8 @@ class Together:
 
 def _tell(group: Waiting, outcomes: list[Exception | None]) -> None:
     for (_, done), problem in zip(group, outcomes, strict=True):
+        if done.cancelled():
+            continue
         if problem is None:
             done.set_result(None)
         else:

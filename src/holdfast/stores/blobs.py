@@ -6,10 +6,11 @@ import hashlib
 import sys
 from types import ModuleType
 
-from holdfast.core.errors import ArtifactDamaged
+from holdfast.core.errors import ArtifactDamaged, TooLarge
 
 PLAIN, ZSTD = "plain", "zstd"
 SMALL = 256
+MAX_ARTIFACT = 512 * 1024 * 1024
 
 
 def digest_of(data: bytes) -> str:
@@ -18,6 +19,8 @@ def digest_of(data: bytes) -> str:
 
 def pack(data: bytes) -> tuple[str, bytes]:
     """How to store these bytes: small or incompressible ones stay as they are."""
+    if len(data) > MAX_ARTIFACT:
+        raise TooLarge("The artifact", len(data), MAX_ARTIFACT)
     if len(data) <= SMALL:
         return PLAIN, data
     packed: bytes = _zstd().compress(data)
@@ -26,6 +29,8 @@ def pack(data: bytes) -> tuple[str, bytes]:
 
 def unpack(digest: str, encoding: str, size: int, stored: bytes) -> bytes:
     """The bytes of a digest; never more than their recorded size, never other bytes."""
+    if not 0 <= size <= MAX_ARTIFACT:
+        raise ArtifactDamaged(digest)
     data = stored if encoding == PLAIN else _inflate(digest, size, stored)
     if len(data) != size or digest_of(data) != digest:
         raise ArtifactDamaged(digest)

@@ -30,7 +30,7 @@ from holdfast.core.errors import (
     TooLarge,
     UsageError,
 )
-from holdfast.core.ids import check_digest, check_id
+from holdfast.core.ids import check_digest, check_id, is_id
 from holdfast.ports import Append, Head, Lease, Owner, Projection, Record
 from holdfast.stores import blobs
 from holdfast.stores.grouping import check_records, one_by_one
@@ -231,6 +231,8 @@ class PostgresStore:
     # --- reading
 
     def head(self, run_id: str) -> Head | None:
+        if not is_id(run_id):
+            return None
         row = self._one("run", {"run_id": run_id})
         return _head(row) if row and row[1] else None
 
@@ -246,7 +248,7 @@ class PostgresStore:
             before, left = rows[-1][0], None if left is None else left - size
 
     def read(self, run_id: str, after: int = 0, limit: int | None = None) -> Iterator[Record]:
-        left = limit
+        left = limit if is_id(run_id) and after < 1 << 62 else 0
         while left is None or left > 0:
             size = _PAGE if left is None else min(_PAGE, left)
             rows = self._all("events", {"run_id": run_id, "after": after, "limit": size})

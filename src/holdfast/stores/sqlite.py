@@ -217,7 +217,7 @@ class SqliteStore:
         while left:
             with self._reading() as reader:
                 size = _PAGE if left < 0 else min(left, _PAGE)
-                rows = every(reader, "runs", (last, int(unfinished), size))
+                rows = every(reader, "unfinished_runs" if unfinished else "runs", (last, size))
                 found = [self._head(row) for row in rows]
             yield from found
             if len(found) < size:
@@ -226,7 +226,8 @@ class SqliteStore:
 
     def read(self, run_id: str, after: int = 0, limit: int | None = None) -> Iterator[Record]:
         left = limit if limit is not None else -1
-        while left:
+        after = max(after, 0)
+        while left and after < SEQ:
             size = _PAGE if left < 0 else min(left, _PAGE)
             with self._reading() as reader:
                 row = one(reader, "run_no", (run_id,))
@@ -250,12 +251,15 @@ class SqliteStore:
         epoch, host, boot, pid, started, until, kept_seq, kept_hash = row[13:]
         if not is_id(run_id):
             raise StoreUnreadable(self.path, "a run has an id outside the grammar, so the store was changed or damaged")
-        if not _typed((digest, *row[8:11], epoch, until, kept_seq), (bytes, int, int, int, int, int, int)):
+        cells = (digest, *row[8:13], epoch, until, kept_seq)
+        if not _typed(cells, (bytes, int, int, int, str, str, int, int, int)) or len(digest) != 32:
             raise StoreUnreadable(self.path, f"the row of run {run_id} has columns of a wrong type")
         owner = None if pid is None else Owner(host, boot, pid, started)
         held = owner is not None and self._alive(number, epoch, boot, until)
         seq = place & SEQ
         if kept_seq > seq:
+            if not _typed((kept_hash,), (bytes,)):
+                raise StoreUnreadable(self.path, f"the row of run {run_id} has columns of a wrong type")
             seq, digest = kept_seq, kept_hash  # what the run once was: verify will not find it in the log
         return Head(run_id, seq, digest, Projection(*row[4:11]), row[11], row[12], epoch, owner, held)
 

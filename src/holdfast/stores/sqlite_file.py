@@ -31,7 +31,7 @@ SAFE_SQLITE = (3, 51, 3)
 WAL_PAGES = 1000
 _WAL_HEADER = 32
 WAL_KEEP_BYTES = 64 * 1024 * 1024
-FINGERPRINTS = {1: "7babf73cdec8307183c4a9d6c69ccffc177f067839df41f8c74ace49ae748e91"}
+FINGERPRINTS = {1: "90d2107c11c6a22384aa6721f9fbc66a2256faeefa0d2fc672946eb8cd33abbf"}
 SQL = queries("sqlite")
 
 _WRITE = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_NOFOLLOW
@@ -55,7 +55,23 @@ def plain_path(path: str | os.PathLike[str]) -> str:
         if not stat.S_ISREG(mode):
             kind = "a symbolic link" if stat.S_ISLNK(mode) else "no ordinary file"
             raise StoreForeign(plain + end, f"it is {kind}")
+    _check_names(plain)
     return plain
+
+
+def _check_names(path: str) -> None:
+    """Refuse a file that has a second name: under that one its log would seem to be missing. Our own drafts may share it."""
+    folder, name = os.path.split(path)
+    for _ in range(3):
+        try:
+            names = os.stat(path).st_nlink
+            drafts = [other for other in os.listdir(folder) if other.startswith(f"{name}.new-")]
+            ours = sum(os.path.samefile(os.path.join(folder, draft), path) for draft in drafts)
+        except (FileNotFoundError, NotADirectoryError):
+            return
+        if names <= 1 + ours:
+            return
+    raise StoreForeign(path, "the file has a second name (a hard link)")
 
 
 def prepare_folder(folder: str) -> None:

@@ -143,8 +143,10 @@ class Writer:
             yield
         except (apsw.Error, OSError) as error:
             raise self.named(error) from error
-        except UnicodeDecodeError as error:
-            raise StoreUnreadable(self.path, "it holds text that is not UTF-8, so it was damaged") from error
+        except (UnicodeError, OverflowError) as error:
+            raise StoreUnreadable(
+                self.path, f"it holds what no Holdfast writes, so it was damaged ({error})"
+            ) from error
 
     def named(self, error: Exception) -> HoldfastError:
         named = translate(error, self.path)

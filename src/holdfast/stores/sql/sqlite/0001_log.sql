@@ -26,6 +26,9 @@ create table runs (
     lease_until integer not null default 0
 ) strict;
 
+-- what is unfinished is found without passing over what is finished; changes with the status only
+create index runs_unfinished on runs (run_id) where status <> 'finished';
+
 -- place = run_no * 2^32 + seq: two writers cannot both write event N of a run, and a run lies together on disk;
 -- the counts are those after the event, so that a list needs no fold and an append touches one page
 create table events (

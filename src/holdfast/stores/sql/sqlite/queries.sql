@@ -14,7 +14,16 @@ select r.run_no, r.run_id, e.place, e.hash, r.mission_id, r.title, r.status, r.s
        r.epoch, r.owner_host, r.owner_boot, r.owner_pid, r.owner_started, r.lease_until, r.kept_seq, r.kept_hash
 from runs r
 join events e on e.place = (select max(place) from events where place > r.run_no << 32 and place < (r.run_no + 1) << 32)
-where r.run_id < ? and (? = 0 or r.status <> 'finished')
+where r.run_id < ?
+order by r.run_id desc limit ?
+
+-- name: unfinished_runs
+select r.run_no, r.run_id, e.place, e.hash, r.mission_id, r.title, r.status, r.stop_reason,
+       e.steps_done, e.steps_open, e.effects_open, r.started_at, e.at,
+       r.epoch, r.owner_host, r.owner_boot, r.owner_pid, r.owner_started, r.lease_until, r.kept_seq, r.kept_hash
+from runs r
+join events e on e.place = (select max(place) from events where place > r.run_no << 32 and place < (r.run_no + 1) << 32)
+where r.run_id < ? and r.status <> 'finished'
 order by r.run_id desc limit ?
 
 -- name: lease_row
