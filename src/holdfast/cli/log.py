@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -48,6 +49,7 @@ def command(run: str, follow: bool, after: int, limit: int | None, kinds: tuple[
     """Print the events of RUN, one to a line (with --json as JSON lines)."""
     where = config.load()
     line = json_line if as_json else text_line
+    left = None if limit is None else min(limit, sys.maxsize)
 
     def chosen(records: Iterator[Record]) -> Iterator[str]:
         return (line(record) for record in records if not kinds or record.kind in kinds)
@@ -55,9 +57,8 @@ def command(run: str, follow: bool, after: int, limit: int | None, kinds: tuple[
     with closing(app.open_configured(where, read_only=True)) as store:
         run_id = app.find_run(store, run).run_id
         if not follow:
-            write_lines(islice(chosen(store.read(run_id, after)), limit))
+            write_lines(islice(chosen(store.read(run_id, after)), left))
             return
-    left = limit
     for batch in follow_run(where, run_id, after):
         shown = list(islice(chosen(iter(batch)), left))
         write_lines(shown)

@@ -184,7 +184,36 @@ class PostgresStore:
         self._heads[lease.run_id] = (records[-1].seq, records[-1].hash)
 
     def append_all(self, appends: Sequence[Append]) -> list[Exception | None]:
-        return one_by_one(self, appends)
+        """One trip and one commit for all; what did not go in that way goes alone and learns why."""
+        try:
+            counts = self._pipelined(appends) if len(appends) > 1 else []
+        except HoldfastError:
+            counts = []
+        if not any(counts):
+            return one_by_one(self, appends)
+        alone = [append for append, count in zip(appends, counts, strict=True) if not count]
+        outcomes = iter(one_by_one(self, alone))
+        return [None if count else next(outcomes) for count in counts]
+
+    def _pipelined(self, appends: Sequence[Append]) -> list[int]:
+        """How many events of each append went in: all of it, or none."""
+        self._check_writable()
+        statements = []
+        for lease, records, shown in appends:
+            check_records(lease.run_id, records)
+            name = "append" if len(records) == 1 else "append_many"
+            statements.append((SQL[name], self._values(lease, records, shown)))
+
+        def work(connection: PatientConnection) -> list[int]:
+            with connection.pipeline():
+                cursors = [connection.cursor(binary=True).execute(*statement) for statement in statements]
+            return [cursor.rowcount for cursor in cursors]
+
+        counts = self._link.run(work)
+        for (lease, records, _), count in zip(appends, counts, strict=True):
+            if count:
+                self._heads[lease.run_id] = (records[-1].seq, records[-1].hash)
+        return counts
 
     def _values(self, lease: Lease, records: Sequence[Record], shown: Projection) -> dict[str, Any]:
         first, last = records[0], records[-1]

@@ -65,10 +65,14 @@ def _check_names(path: str) -> None:
     for _ in range(3):
         try:
             names = os.stat(path).st_nlink
+            if names == 1:
+                return
             drafts = [other for other in os.listdir(folder) if other.startswith(f"{name}.new-")]
             ours = sum(os.path.samefile(os.path.join(folder, draft), path) for draft in drafts)
         except (FileNotFoundError, NotADirectoryError):
             return
+        except OSError as error:
+            raise from_os(error, path) from error
         if names <= 1 + ours:
             return
     raise StoreForeign(path, "the file has a second name (a hard link)")
