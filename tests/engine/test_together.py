@@ -26,8 +26,8 @@ def begun(store, number):
     return log
 
 
-@pytest.fixture(params=[0.0, 10.0], ids=["slow disk", "quick disk"])
-def quick(request, monkeypatch):
+@pytest.fixture(params=[0.0, 10.0], ids=["slow disk", "quick disk"], autouse=True)
+def disk(request, monkeypatch):
     monkeypatch.setattr(together, "QUICK", request.param)
 
 
@@ -36,7 +36,7 @@ async def write(shared, log, count):
         await shared.record(log, NoteRecorded(text=str(number)))
 
 
-def test_eight_runs_share_their_commits(store, quick):
+def test_eight_runs_share_their_commits(store):
     logs = [begun(store, number) for number in range(8)]
     groups = []
     append_all = store.append_all
@@ -54,7 +54,7 @@ def test_eight_runs_share_their_commits(store, quick):
         assert verify_run(store, log.run_id).findings == ()
 
 
-def test_one_log_has_one_append_on_its_way_at_a_time(store, quick):
+def test_one_log_has_one_append_on_its_way_at_a_time(store):
     log = begun(store, 1)
 
     async def everything():
@@ -66,7 +66,7 @@ def test_one_log_has_one_append_on_its_way_at_a_time(store, quick):
     assert verify_run(store, "run-1").findings == ()
 
 
-def test_each_gets_its_own_outcome(store, quick):
+def test_each_gets_its_own_outcome(store):
     good, fenced, wrong = (begun(store, number) for number in range(3))
     store.release(fenced.lease)
 
@@ -86,7 +86,7 @@ def test_each_gets_its_own_outcome(store, quick):
     assert [store.head(f"run-{number}").seq for number in range(3)] == [2, 1, 1]
 
 
-def test_a_store_that_fails_tells_everyone(store, quick, monkeypatch):
+def test_a_store_that_fails_tells_everyone(store, monkeypatch):
     logs = [begun(store, number) for number in range(2)]
 
     def fail(appends):
@@ -105,7 +105,7 @@ def test_a_store_that_fails_tells_everyone(store, quick, monkeypatch):
     assert [store.head(f"run-{number}").seq for number in range(2)] == [2, 2]
 
 
-def test_a_caller_that_gives_up_does_not_stop_the_others(store, quick):
+def test_a_caller_that_gives_up_does_not_stop_the_others(store):
     logs = [begun(store, number) for number in range(2)]
 
     async def everything():

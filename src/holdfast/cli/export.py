@@ -50,7 +50,7 @@ def write(store: Store, head: Head, file: str, force: bool) -> transfer.Exported
         return done
 
 
-def counter(label: str, total: int) -> Generator[int, None, None]:
+def counter(label: str, total: int | None) -> Generator[int, None, None]:
     """A progress bar that moves with each `next`."""
     yield from watched(count(), label, total)
 

@@ -52,13 +52,12 @@ def source(file: str) -> AbstractContextManager[BinaryIO]:
 
 
 def bring_in(content: BinaryIO, name: str) -> transfer.Imported:
-    with store_if_any() as store:
-        found = transfer.survey(store, content, name)
+    with store_if_any() as store, closing(counter("Proving", None)) as steps:
+        found = transfer.survey(store, content, name, lambda seq: next(steps))
     if found.complete:
         return found.imported
-    steps = counter("Importing", found.header.events - found.stored)
-    with closing(app.open_store()) as store, closing(steps):
-        return transfer.import_run(store, content, name, app.world(), found, tick=lambda seq: next(steps))
+    with closing(app.open_store()) as store:
+        return transfer.import_run(store, content, name, app.world(), found)
 
 
 @contextmanager

@@ -39,6 +39,7 @@ class Plainly:
 
 _encode = msgspec.json.Encoder().encode
 _DECODERS = {kind: (event.version, msgspec.json.Decoder(event).decode) for kind, event in KINDS.items()}
+_record = tuple.__new__  # what Record(...) does in the end, without its frame: this is the hot path of every append
 _TAGS = {event: (kind, event.version) for kind, event in KINDS.items()}
 _decode_object = msgspec.json.Decoder(dict[str, Any]).decode
 
@@ -54,7 +55,7 @@ def encode(
         raise _too_large(event, body)
     envelope = f"{run_id}\n{seq}\n{kind}\n{version}\n{at}\n{op}\n".encode()
     digest = sha256(_DOMAIN + previous + envelope + body).digest()
-    record = Record(run_id, seq, kind, version, at, body, digest, op)
+    record = _record(Record, (run_id, seq, kind, version, at, body, digest, op))
     return record, (event if body is plain else decode(record))
 
 

@@ -272,7 +272,7 @@ def _lines(file: BinaryIO) -> Iterator[bytes]:
         yield line
 
 
-def survey(store: Store | None, file: BinaryIO, path: str) -> Survey:
+def survey(store: Store | None, file: BinaryIO, path: str, tick: Tick = no_tick) -> Survey:
     """Prove the whole file and compare it with what the store has, if there is one. Writes nothing."""
     stamp = _stamp(file)
     file.seek(0)
@@ -287,6 +287,7 @@ def survey(store: Store | None, file: BinaryIO, path: str) -> Survey:
             case Record():
                 mine = next(stored, None)
                 _compare(mine, item, reader, op)
+                tick(item.seq)
                 if mine is not None:
                     same, head, op = mine.seq, mine.hash, mine.op
             case Artifact():

@@ -148,10 +148,13 @@ class Committer:
         except BaseException:
             self.writer.ready = None
             raise
-        for request, (place, until, error) in zip(group, outcomes, strict=True):
-            request.error = error
-            if place:
-                self._remember(request, place, until)
+        try:
+            for request, (place, until, error) in zip(group, outcomes, strict=True):
+                request.error = error
+                if place:
+                    self._remember(request, place, until)
+        except OSError as error:
+            self.writer.witness_failed(error)
         if self.writer.strict or now - self.writer.synced > _SYNC_EVERY:
             self.writer.sync_witness(now)
         for request in group:
@@ -243,7 +246,7 @@ class Committer:
         holding.last, holding.op, holding.shown = place, last.op, request.projection[:4]
         if until:
             holding.until = until
-        self.writer.tell_witness(place, last.hash)
+        self.writer.witness.write(place, last.hash)
 
 
 def _mark(record: Record) -> tuple[bytes, bytes]:

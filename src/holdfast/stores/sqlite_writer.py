@@ -173,24 +173,18 @@ class Writer:
             self.witness.write(place, head)
         self.witness.sync()
 
-    def tell_witness(self, place: int, head: bytes) -> None:
-        """A mirror: what it cannot hold is told, and the commit stands."""
-        try:
-            self.witness.write(place, head)
-        except OSError as error:
-            self.witness_state = f"degraded: {error.strerror}"
-            if self.strict:
-                raise
+    def witness_failed(self, error: OSError) -> None:
+        """It is a mirror: unless it was asked to be strict, its failure is told and the log goes on."""
+        self.witness_state = f"degraded: {error.strerror}"
+        if self.strict:
+            raise error
 
     def sync_witness(self, now: int = 0) -> None:
-        """Wait for the witness. It is a mirror: unless it was asked to be strict, its failure is told and the log goes on."""
         try:
             self.witness.sync()
             self.synced = now
         except OSError as error:
-            self.witness_state = f"degraded: {error.strerror}"
-            if self.strict:
-                raise
+            self.witness_failed(error)
 
 
 def check_witness(connection: apsw.Connection, path: str) -> tuple[str, str]:
