@@ -49,3 +49,12 @@ def pytest_terminal_summary(terminalreporter):
     fuzzed = told(terminalreporter, "fuzz")
     if fuzzed:
         terminalreporter.write_line(f"bad inputs fuzzed: {sum(count for _, count in fuzzed):,}")
+
+
+def pytest_sessionfinish(session):
+    """In CI a skipped test is a failed one: what this machine cannot show, it has not shown."""
+    reporter = session.config.pluginmanager.get_plugin("terminalreporter")
+    skipped = reporter.stats.get("skipped") if reporter and IN_CI else None
+    if skipped:
+        reporter.write_line(f"{len(skipped)} skipped, and in CI nothing may be")
+        session.exitstatus = 1

@@ -30,7 +30,8 @@ from holdfast.core.events import NoteRecorded, RunStarted
 from holdfast.engine.log import RunLog, verify_run
 from holdfast.stores import sqlite_file
 from holdfast.stores.sqlite import SqliteStore
-from holdfast.testing.store_suite import ANOTHER, SOMEBODY, StoreSuite
+from holdfast.testing.author import ANOTHER, SOMEBODY
+from holdfast.testing.store_suite import StoreSuite
 from tests.crash.workloads import world
 
 
