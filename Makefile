@@ -26,7 +26,7 @@ demo: $(STAMP) ## the whole promise in half a minute: kill a run again and again
 
 test: $(STAMP) ## all tests, PostgreSQL included (ARGS="-k lease" narrows them)
 	@sh tools/install-system-tools
-	$(BIN)/python -m pytest -n $(JOBS) -rs $(ARGS)
+	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal -rs $(ARGS)
 
 check: lint types layers dead deps ## lint, types, layers, dead code, dependencies
 
@@ -52,6 +52,10 @@ bench: $(STAMP) ## the speed goals, as ratios in one run
 crash: $(STAMP) ## the full crash laboratory (a seeded part of it runs in `make test`)
 	@sh tools/install-system-tools
 	$(BIN)/python -m tests.crash --full $(ARGS)
+	$(BIN)/python -m tests.simulate --seeds 100000
+	$(BIN)/python -m tests.simulate --bugs --seeds 500
+	HOLDFAST_CRASH_SCALE=10 $(BIN)/python -m pytest -m crash tests/stores/test_postgres.py
+	HOLDFAST_FUZZ_SCALE=20 $(BIN)/python -m pytest -n $(JOBS) tests/attacks/test_fuzz.py
 
 coverage: $(STAMP) ## tests with branch coverage
 	@sh tools/install-system-tools
