@@ -19,8 +19,8 @@ from holdfast.ports import Lease, Projection, Record, Store
 
 PATIENCE = 60.0  # seconds without an end after which a child is called hung
 EARLY_SHARE = 0.2  # of the kills come at a time, most of them while the child is still starting
-EARLY_WITHIN = 0.4
-LATE_WITHIN = 0.012
+EARLY_WITHIN = 0.12
+LATE_WITHIN = 0.002
 
 
 class ChildFailed(HoldfastError):
