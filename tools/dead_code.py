@@ -25,7 +25,7 @@ DECORATORS = [
 ]
 NAMES = [
     *("test_*", "Test*", "pytest_*", "pytestmark", "make_store", "visit_*", "x[A-Z]*", "f_trace*", "unraisablehook"),
-    *("__getattr__", "arg", "signum", "list_commands", "format_commands", "parameter", "log_errors", "max_mem"),
+    *("__getattr__", "exitstatus", "arg", "signum", "list_commands", "format_commands", "parameter", "log_errors", "max_mem"),
 ]
 
 
