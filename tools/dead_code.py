@@ -25,7 +25,17 @@ DECORATORS = [
 ]
 NAMES = [
     *("test_*", "Test*", "pytest_*", "pytestmark", "make_store", "visit_*", "x[A-Z]*", "f_trace*", "unraisablehook"),
-    *("__getattr__", "exitstatus", "arg", "signum", "list_commands", "format_commands", "parameter", "log_errors", "max_mem"),
+    *(
+        "__getattr__",
+        "exitstatus",
+        "arg",
+        "signum",
+        "list_commands",
+        "format_commands",
+        "parameter",
+        "log_errors",
+        "max_mem",
+    ),
 ]
 
 
