@@ -117,6 +117,7 @@ CAMPAIGN = (
     Entry("power loss", 10000, 80000, power(LogWork(150)), crashlab.available),
     Entry("power loss, strict witness", 7000, 60000, power(LogWork(150, "strict")), crashlab.available),
     Entry("power loss, new store", 4000, 30000, power(LogWork(100, open_in_work=False)), crashlab.available),
+    Entry("power loss, many at once", 5000, 20000, power(Crowd(80)), crashlab.available),
     Entry("power loss after a failed sync", 2000, 20000, failed_sync(LogWork(16)), crashlab.available),
     Entry("power loss after a failed sync, asked again", 2000, 20000, failed_sync(Stubborn(16)), crashlab.available),
     Entry("power loss on a real ext4", 60, 2000, on_ext4, blockdev.available),

@@ -18,6 +18,7 @@ from holdfast.stores.sqlite import SqliteStore
 from holdfast.testing.crashlab.workload import Verdict
 
 RUNS = ("run-a", "run-b")
+PAD = b'{"pad":"' + b"p" * 400 + b'"}'
 AT = "2026-01-02T03:04:05.000006Z"
 
 
@@ -211,6 +212,9 @@ class NoChain(LogWork):
 
     def look(self, store: Store, acked: Sequence[str]) -> Verdict:
         wanted = set(acked)
+        pads = (record for head in store.heads() for record in store.read(head.run_id) if record.kind == "x_lab")
+        if any(record.body != PAD for record in pads):
+            return Verdict(False, "corrupt", "an event says what was never written")
         texts = [text for head in store.heads() for text in self.labels(store, head.run_id)]
         strange = [text for text in texts if text not in wanted]
         if strange:
