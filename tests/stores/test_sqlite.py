@@ -177,14 +177,14 @@ def test_a_killed_holder_can_be_followed_at_once(tmp_path):
 
 def test_a_stopped_holder_that_wakes_after_its_lease_cannot_append(tmp_path):
     ready = multiprocessing.get_context("spawn").Queue()
-    holder = spawn(hold_until_killed, tmp_path, 0.5, ready)
+    holder = spawn(hold_until_killed, tmp_path, 3.0, ready)
     ready.get(timeout=30)
     os.kill(holder.pid, signal.SIGSTOP)
     try:
         with open_at(tmp_path) as store:
             with pytest.raises(LeaseHeld):
                 store.take("run-1", ANOTHER, 60.0)
-            time.sleep(0.8)
+            time.sleep(3.3)
             log = begun(store, seed=2)
             os.kill(holder.pid, signal.SIGCONT)
             assert ready.get(timeout=30) == "lost"
