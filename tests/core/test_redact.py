@@ -16,7 +16,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from holdfast.core import secret_rules
 from holdfast.core.redact import HOLD, KINDS, WINDOW, Redactor, secret_values
+from holdfast.core.secret_search import _FEW, SecretSearch
 
 WORD = string.ascii_letters + string.digits
 SLUG = WORD + "_-"
@@ -878,3 +880,23 @@ def test_the_page_lists_every_kind():
     page = (Path(__file__).parents[2] / "docs" / "reference" / "redaction.md").read_text("utf-8")
     listed = page.split("<!-- kinds: begin -->")[1].split("<!-- kinds: end -->")[0]
     assert set(re.findall(r"`(\w+)`", listed)) == KINDS
+
+
+# --- the glance ---
+
+_SEARCH = SecretSearch(["correct horse battery staple"])
+
+
+@given(st.data())
+@settings(max_examples=400)
+def test_the_glance_misses_nothing_that_the_closer_look_would_find(data):
+    lead = data.draw(st.sampled_from(_SEARCH._leads))
+    seen = data.draw(st.from_regex(lead.trigger.encode("ascii")))
+    assert not _SEARCH.look(seen) or _SEARCH.glance(seen)
+
+
+def test_every_rule_is_within_what_the_glance_asks_for():
+    for rule in secret_rules.TOKENS:
+        allowed = set(re.findall(f"[{rule.chars}]", "".join(map(chr, range(256)))))
+        assert rule.least >= _FEW
+        assert all(re.match(f"[{secret_rules.ANY_TOKEN}]", char) for char in allowed), rule.kind

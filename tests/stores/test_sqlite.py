@@ -278,7 +278,7 @@ def test_files_are_private(store, tmp_path):
 def test_a_deleted_store_is_noticed(store, tmp_path):
     log = begun(store)
     os.unlink(tmp_path / ".holdfast" / "holdfast.db")
-    store._committer._looked = 0
+    store._committer._look_at = 0
     with pytest.raises(StoreReplaced):
         log.record(NoteRecorded(text="into the void"))
 
@@ -288,7 +288,7 @@ def test_a_replaced_store_is_noticed(store, tmp_path):
     path = tmp_path / ".holdfast" / "holdfast.db"
     shutil.copyfile(path, tmp_path / "copy.db")
     os.replace(tmp_path / "copy.db", path)
-    store._committer._looked = 0
+    store._committer._look_at = 0
     with pytest.raises(StoreReplaced):
         log.record(NoteRecorded(text="into the void"))
 

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 from typing import Any, ClassVar, Literal
 
-import msgspec
+import holdfast.core.lean  # noqa: F401 - before msgspec, so that it loads without what it does not need
+
+import msgspec  # isort: skip
 
 SettledAs = Literal["done", "not_done", "unknown", "abandoned"]
 Policy = Literal["pure", "read", "idempotent", "keyed", "transactional", "probed", "once"]

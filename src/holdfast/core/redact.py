@@ -39,7 +39,7 @@ class Redactor:
 
     def __init__(self, values: Iterable[str] = ()) -> None:
         self._search = SecretSearch(sorted({value for value in values if _usable(value)}))
-        self._look = self._search.look
+        self._glance = self._search.glance
 
     def text(self, text: str) -> str:
         data = raw(text)
@@ -51,7 +51,7 @@ class Redactor:
 
         Bytes that are no text become U+FFFD in a string that changes, and stay in one that does not.
         """
-        return _Body(self, body).redacted() if self._look(body) else body
+        return _Body(self, body).redacted() if self._glance(body) and self._search.look(body) else body
 
     def value(self, value: JSON) -> JSON:
         return self._value(value, None)
@@ -69,10 +69,8 @@ class Redactor:
         return placeholder("tangled")
 
     def spans(self, data: bytes) -> list[Span]:
-        hits = self._look(data)
-        if not hits:
-            return []
-        return [span for span in self._search.spans(data, hits) if not _is_placeholder(data[span.start : span.end])]
+        found = self._search.spans(data)
+        return [span for span in found if not _is_placeholder(data[span.start : span.end])]
 
     def field(self, name: str | None, data: bytes) -> bytes:
         """A string that stands under a name: as text, and whole when the name is that of a secret."""

@@ -111,12 +111,8 @@ class HeadsInBase64:
         self._parts = [sorted({certain(raw(head), shift) for head in heads}) for shift in range(3)]
 
     def trigger(self) -> str:
-        choices = "|".join(self._choice(part) for part in self._parts)
-        return f"(?:{choices})[{RUN}]{{8}}"
-
-    @staticmethod
-    def _choice(part: list[str]) -> str:
-        return "|".join("".join({"+": "[+-]", "/": "[/_]"}.get(char, char) for char in text) for text in part)
+        choices = "|".join("|".join(part) for part in self._parts)
+        return f"(?:{choices.replace('+', '[+-]').replace('/', '[/_]')})[{RUN}]{{8}}"
 
     def decoded(self, run: bytes) -> Iterator[bytes]:
         """The run decoded once for every alignment at which a head was seen."""

@@ -11,6 +11,7 @@ from typing import NamedTuple
 WORD = "A-Za-z0-9"
 SLUG = "A-Za-z0-9_-"
 HEX = "0-9a-f"
+ANY_TOKEN = "A-Za-z0-9%.+/=_~-"  # noqa: S105 - every character that any rule below allows in a token
 
 # Text inside a JSON string inside text shows its line ends as \n, so an `n` may stand directly before a token.
 EDGE = r"(?:^|[^A-Za-z0-9_-]|\\[nrt])"

@@ -1,24 +1,28 @@
-"""Finds secrets in bytes: one cheap look with an RE2 set, then only the searches that the look calls for.
+"""Finds secrets in bytes: a glance, then a closer look that names the searches it calls for, then only those.
 
-It finds and never replaces. Every search is linear in the bytes.
+It finds and never replaces. Every search is linear in the bytes. The glance misses nothing that the look would find: it
+asks for the same with less after it. A process that only ever glances, as a hook does, builds nothing else.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from functools import cache
+from functools import cache, cached_property
 from typing import Any, NamedTuple, Protocol, TypeAlias, cast
 
 import re2
 
 from holdfast.core import secret_names
 from holdfast.core.secret_forms import BASE64_RUN, HeadsInBase64, base64_forms, decode, flexible, pieces
-from holdfast.core.secret_names import ASSIGN, ASSIGN_TRIGGER, FLAG, FLAG_TRIGGER, NAME, harmless, looks_random
-from holdfast.core.secret_rules import EDGE, PHRASES, RAW_EDGE, TOKENS, TokenRule
+from holdfast.core.secret_names import ASSIGN, ASSIGN_END, FLAG, FLAG_TRIGGER, NAME, PAIR_END, harmless, looks_random
+from holdfast.core.secret_rules import ANY_TOKEN, EDGE, PHRASES, RAW_EDGE, TOKENS, TokenRule
 
 _SHAPES = [(rule.kind, rule.heads) for rule in TOKENS] + [(rule.kind, rule.heads) for rule in PHRASES]
 KINDS = frozenset([kind for kind, _ in _SHAPES] + [*secret_names.KINDS, "env", "tangled"])
-_ENOUGH = 10  # characters of a token that the cheap look asks for
+_ENOUGH = 10  # characters of a token that the look asks for
+_FEW = 4  # and those that the glance asks for
+_ESCAPES = r"\\u00(?:[2-7]|0[9aAcCdD])|\\[/f]"
+_HEADS = HeadsInBase64(tuple(head for _, heads in _SHAPES for head in heads if len(head) > 2))
 
 
 class Span(NamedTuple):
@@ -53,6 +57,7 @@ class Lead(NamedTuple):
     find: Callable[[bytes], Iterable[Span]]
 
 
+Look: TypeAlias = Callable[[bytes], "list[int] | None"]
 Check: TypeAlias = Callable[[bytes, int, int], bool]
 
 
@@ -69,20 +74,35 @@ def compiled(pattern: str) -> Pattern:
     return cast(Pattern, re2.compile(pattern.encode("ascii"), _options()))
 
 
+def _matcher(patterns: Iterable[str]) -> Look:
+    """Which of the patterns stand somewhere in the bytes; falsy: none."""
+    found = cast(PatternSet, re2.Set.SearchSet(_options()))
+    for pattern in patterns:
+        found.Add(pattern.encode("ascii"))
+    found.Compile()
+    return found.Match
+
+
 class SecretSearch:
     """Knows the rules and the exact values; `spans` lists what it finds."""
 
     def __init__(self, values: Iterable[str]) -> None:
-        self._leads = [*_rule_leads(), *_value_leads(values), *_name_leads(), *_structure_leads()]
-        self._leads.append(_base64_lead(self.kind_of))
-        self._set = cast(PatternSet, re2.Set.SearchSet(_options()))
-        for lead in self._leads:
-            self._set.Add(lead.trigger.encode("ascii"))
-        self._set.Compile()
-        self.look = self._set.Match  # falsy: nothing here can be a secret
+        self._values = tuple(values)
+        self.glance = _matcher([_glance(self._values)])  # falsy: nothing here can be a secret
 
-    def spans(self, data: bytes, hits: Iterable[int]) -> list[Span]:
-        return sorted(span for hit in hits for span in self._leads[hit].find(data))
+    @cached_property
+    def _leads(self) -> list[Lead]:
+        leads = [*_rule_leads(), *_value_leads(self._values), *_name_leads(), *_structure_leads()]
+        return [*leads, _base64_lead(self.kind_of)]
+
+    @cached_property
+    def look(self) -> Look:
+        return _matcher(lead.trigger for lead in self._leads)
+
+    def spans(self, data: bytes) -> list[Span]:
+        if not self.glance(data):
+            return []
+        return sorted(span for hit in self.look(data) or () for span in self._leads[hit].find(data))
 
     def kind_of(self, data: bytes) -> str | None:
         """The kind of the most telling secret in decoded bytes."""
@@ -90,6 +110,15 @@ class SecretSearch:
             span for hit in self.look(data) or () if hit < len(self._leads) - 1 for span in self._leads[hit].find(data)
         ]
         return min(found, key=lambda span: (span.rank, span.start)).kind if found else None
+
+
+def _glance(values: Iterable[str]) -> str:
+    heads = "|".join(_literal(head) for rule in TOKENS for head in rule.heads)
+    names = f"{NAME}(?:{ASSIGN_END}|{PAIR_END})"
+    tokens = f"(?:{heads})[{ANY_TOKEN}]{{{_FEW}}}"
+    phrases = [rule.trigger for rule in PHRASES]
+    known = [lead.trigger for lead in _value_leads(values)]
+    return "|".join([tokens, *phrases, *known, names, FLAG_TRIGGER, _ESCAPES, _HEADS.trigger()])
 
 
 # --- rules ---
@@ -184,7 +213,7 @@ def _value_leads(values: Iterable[str]) -> Iterator[Lead]:
 
 
 def _name_leads() -> Iterator[Lead]:
-    yield Lead(ASSIGN_TRIGGER, _assignments)
+    yield Lead(NAME + ASSIGN_END, _assignments)
     yield Lead(FLAG_TRIGGER, _flags)
 
 
@@ -211,8 +240,8 @@ def _judged(pattern: str, groups: int, judge: secret_names.Judge, data: bytes) -
 
 def _structure_leads() -> Iterator[Lead]:
     """Seen in JSON bytes these call for a full reading: escaped plain characters and blanks, and name/value pairs."""
-    yield Lead(r"\\u00(?:[2-7]|0[9aAcCdD])|\\[/f]", _nothing)
-    yield Lead(rf"{NAME}\s*\"\s*[,}}]", _nothing)
+    yield Lead(_ESCAPES, _nothing)
+    yield Lead(NAME + PAIR_END, _nothing)
 
 
 def _nothing(data: bytes) -> Iterator[Span]:
@@ -220,13 +249,11 @@ def _nothing(data: bytes) -> Iterator[Span]:
 
 
 def _base64_lead(kind_of: Callable[[bytes], str | None]) -> Lead:
-    heads = HeadsInBase64(tuple(head for _, heads in _SHAPES for head in heads if len(head) > 2))
-
     def find(data: bytes) -> Iterator[Span]:
         for match in compiled(BASE64_RUN).finditer(data):
             start, end = match.span()
-            kinds = {kind for text in heads.decoded(data[start:end]) if (kind := kind_of(text))}
+            kinds = {kind for text in _HEADS.decoded(data[start:end]) if (kind := kind_of(text))}
             if kinds:
                 yield Span(start, end, min(kinds), _VALUE_RANK, start)
 
-    return Lead(heads.trigger(), find)
+    return Lead(_HEADS.trigger(), find)

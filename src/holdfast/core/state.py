@@ -126,16 +126,12 @@ def evolve(state: RunState, event: Event) -> RunState:
     return state
 
 
+_tuple = tuple.__new__  # what a NamedTuple does in the end, without its frame
+
+
 def projection(state: RunState) -> Projection:
-    return Projection(
-        state.mission_id,
-        state.title,
-        state.status,
-        state.stop_reason,
-        state.steps_done,
-        len(state.steps_open),
-        len(state.effects_open),
-    )
+    shown = (state.mission_id, state.title, state.status, state.stop_reason)
+    return _tuple(Projection, (*shown, state.steps_done, len(state.steps_open), len(state.effects_open)))
 
 
 def snapshot(state: RunState) -> bytes:

@@ -7,6 +7,7 @@ reordered or edited. Newer versions are refused with a reason; they can still be
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from hashlib import sha256
 from typing import Any, Protocol
 
@@ -38,10 +39,15 @@ class Plainly:
 
 
 _encode = msgspec.json.Encoder().encode
-_DECODERS = {kind: (event.version, msgspec.json.Decoder(event).decode) for kind, event in KINDS.items()}
 _record = tuple.__new__  # what Record(...) does in the end, without its frame: this is the hot path of every append
 _TAGS = {event: (kind, event.version) for kind, event in KINDS.items()}
 _decode_object = msgspec.json.Decoder(dict[str, Any]).decode
+
+
+@cache
+def _decoder(kind: type[Event]) -> Callable[[bytes], Event]:
+    """Made at first use: a process that records one event reads few kinds."""
+    return msgspec.json.Decoder(kind).decode
 
 
 def encode(
@@ -95,14 +101,14 @@ def chain_hash(previous: bytes, run_id: str, seq: int, kind: str, version: int, 
 
 def decode(record: Record) -> Event:
     """The event of a record, lifted to the present version. Refuses newer and unreadable ones by name."""
-    known = _DECODERS.get(record.kind)
+    known = KINDS.get(record.kind)
     if known is None:
         return _extension(record)
-    version, parse = known
+    version = known.version
     if record.version > version:
         raise NewerSchema(place(record), record.version, version, advice=_STILL_READ)
     try:
-        return parse(record.body if record.version == version else _lifted(record, version))
+        return _decoder(known)(record.body if record.version == version else _lifted(record, version))
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as problem:
         raise BadRecord(place(record), str(problem).rstrip(".")) from None
 

@@ -20,6 +20,9 @@ SNAPSHOT_DRIFT = "snapshot_drift"
 AT_REST = (STOPPED, FINISHED)
 
 
+_tuple = tuple.__new__  # what a NamedTuple does in the end, without its frame
+
+
 class World(NamedTuple):
     """What a log needs from outside: the time to write down, fresh operation ids, and who we are."""
 
@@ -84,7 +87,7 @@ class RunLog:
             evolve(state, seen)
             records.append(record)
             head = record.hash
-        return Append(self.lease, records, projection(state))
+        return _tuple(Append, (self.lease, records, projection(state)))
 
     def confirm(self, append: Append) -> RunState:
         """The store has acknowledged it: what was drafted is now the log."""

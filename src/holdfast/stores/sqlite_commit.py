@@ -24,6 +24,7 @@ from holdfast.stores.sqlite_writer import SEQ, SHIFT, Writer, one, roll_back
 
 _LOOK_EVERY = 50_000_000  # ns between looks at whether the file is still the one we opened
 _SYNC_EVERY = 1_000_000_000  # ns that the witness on disk may lag behind
+_FRESH = 0.75e9  # ns for each second of a lease: with less than that left, it is renewed with the next append
 _MOST = 64  # requests in one commit
 _COLUMNS = 11
 _MARKS = "(" + ", ".join("?" * _COLUMNS) + ")"
@@ -44,6 +45,12 @@ class Holding:
         self.op = ""
         self.until = until
         self.shown: tuple[object, ...] = ()
+
+    def admits(self, place: int, record: Record, shown: Projection, soon: int) -> bool:
+        """Whether this is the next event, a new one, and all that changes: the run's row stays as it is."""
+        return (
+            place == self.base | record.seq and record.op != self.op and self.shown == shown[:4] and self.until >= soon
+        )
 
 
 class Request:
@@ -69,9 +76,17 @@ class Committer:
         self.writer = writer
         self.holdings: dict[str, Holding] = {}
         self.queue: deque[Request] = deque()
-        self._looked = 0
+        self._look_at = 0
 
     def append(self, lease: Lease, records: Sequence[Record], projection: Projection) -> None:
+        if not self.queue and not self.writer.strict and self.writer.turn.acquire(blocking=False):
+            try:
+                if self._append_alone(lease, records, projection):
+                    return
+            except Exception as error:
+                raise self._named(error, lease.run_id) from error
+            finally:
+                self.writer.turn.release()
         request = Request(lease, records, projection)
         self.queue.append(request)
         try:
@@ -83,6 +98,27 @@ class Committer:
                 self._forget(request)
         if request.error is not None:
             raise request.error
+
+    def _append_alone(self, lease: Lease, records: Sequence[Record], shown: Projection) -> bool:
+        """The usual append, one event that changes nothing else of its run, while nobody else writes: one statement.
+
+        False: it was not usual, or it did not go in; the long way finds out why.
+        """
+        holding, connection, now = self.holdings.get(lease.run_id), self.writer.ready, time.monotonic_ns()
+        if holding is None or connection is None or now > self._look_at or len(records) != 1:
+            return False
+        record, place = records[0], holding.last + 1
+        if not holding.admits(place, record, shown, now + int(lease.ttl * _FRESH)):
+            return False
+        try:
+            connection.execute(_APPEND, (*_row(place, record, shown), lease.epoch))
+            written = connection.changes()
+        except BaseException:
+            self.writer.ready = None
+            raise
+        if written:
+            self._remember(holding, record, shown, place)
+        return written == 1
 
     def append_all(self, appends: Sequence[Append]) -> list[Exception | None]:
         requests = [Request(*append) for append in appends]
@@ -121,7 +157,7 @@ class Committer:
         if len(group) == 1 or isinstance(error, (*_SHARED, HoldfastError)):
             for request in group:
                 if not request.done:
-                    request.error, request.done = self._named(error, request), True
+                    request.error, request.done = self._named(error, request.lease.run_id), True
             return
         for request in group:
             try:
@@ -129,39 +165,38 @@ class Committer:
             except Exception as own:  # noqa: BLE001 - it becomes the outcome of this request
                 self._share([request], own)
 
-    def _named(self, error: Exception, request: Request) -> Exception:
+    def _named(self, error: Exception, run_id: str) -> Exception:
         if isinstance(error, (apsw.Error, OSError)):
             return self.writer.named(error)
         if isinstance(error, _MALFORMED):
-            return BadRecord(f"An append to run {request.lease.run_id:.80}", f"{type(error).__name__}: {error}")
+            return BadRecord(f"An append to run {run_id:.80}", f"{type(error).__name__}: {error}")
         return error
 
     def _commit(self, group: list[Request]) -> None:
         """Write in one transaction; only what has been committed is remembered and reported."""
         connection = self.writer.ready or self.writer.connection()
         now = time.monotonic_ns()
-        if now - self._looked > _LOOK_EVERY:
+        if now > self._look_at:
             self.writer.check_identity()
-            self._looked = now
+            self._look_at = now + _LOOK_EVERY
         try:
             outcomes = self._write_at_once(connection, group, now) or self._write_together(connection, group, now)
         except BaseException:
             self.writer.ready = None
             raise
-        try:
-            for request, (place, until, error) in zip(group, outcomes, strict=True):
-                request.error = error
-                if place:
-                    self._remember(request, place, until)
-        except OSError as error:
-            self.writer.witness_failed(error)
+        for request, (place, until, error) in zip(group, outcomes, strict=True):
+            request.error = error
+            if place:
+                holding = self.holdings[request.lease.run_id]
+                holding.until = until or holding.until
+                self._remember(holding, request.records[-1], request.projection, place)
         if self.writer.strict or now - self.writer.synced > _SYNC_EVERY:
             self.writer.sync_witness(now)
         for request in group:
             request.done = True
 
     def _write_at_once(self, connection: apsw.Connection, group: list[Request], now: int) -> list[Outcome]:
-        """The usual append, one event that changes nothing else of its run: one statement, its own transaction.
+        """Several usual appends, each one event that changes nothing else of its run: one statement for all of them.
 
         Empty if there is more to write, or if anything did not go in; what did go in is then found there.
         """
@@ -169,21 +204,15 @@ class Committer:
         for request in group:
             lease, records, shown = request.lease, request.records, request.projection
             holding = self.holdings.get(lease.run_id)
-            soon = now + int(lease.ttl * 0.75e9)
-            if len(records) != 1 or holding is None or holding.shown != shown[:4] or holding.until < soon:
+            if holding is None or len(records) != 1:
                 return []
-            record = records[0]
-            place = holding.last + 1
-            if place != holding.base | record.seq or record.op == holding.op or place in values:
+            record, place = records[0], holding.last + 1
+            if place in values or not holding.admits(place, record, shown, now + int(lease.ttl * _FRESH)):
                 return []
             values += _row(place, record, shown)
             values.append(lease.epoch)
-        if len(group) == 1:
-            connection.execute(_APPEND, values)
-            written = connection.changes()
-        else:
-            written = len(connection.execute(_append_group(len(group)), values).fetchall())
-        return [(place, 0, None) for place in values[::_COLUMNS]] if written == len(group) else []
+        written = connection.execute(_append_group(len(group)), values).fetchall()
+        return [(place, 0, None) for place in values[::_COLUMNS]] if len(written) == len(group) else []
 
     def _write_together(self, connection: apsw.Connection, group: list[Request], now: int) -> list[Outcome]:
         try:
@@ -240,13 +269,13 @@ class Committer:
             return OperationReused(first.op)
         return SequenceConflict(lease.run_id, first.seq - 1, reached & SEQ if reached else 0)
 
-    def _remember(self, request: Request, place: int, until: int) -> None:
+    def _remember(self, holding: Holding, last: Record, shown: Projection, place: int) -> None:
         """Know where the run ends now, and tell the witness."""
-        holding, last = self.holdings[request.lease.run_id], request.records[-1]
-        holding.last, holding.op, holding.shown = place, last.op, request.projection[:4]
-        if until:
-            holding.until = until
-        self.writer.witness.write(place, last.hash)
+        holding.last, holding.op, holding.shown = place, last.op, shown[:4]
+        try:
+            self.writer.witness.write(place, last.hash)
+        except OSError as error:
+            self.writer.witness_failed(error)
 
 
 def _mark(record: Record) -> tuple[bytes, bytes]:

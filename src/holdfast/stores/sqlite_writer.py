@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from typing import Any
 
 import apsw
@@ -26,6 +26,7 @@ from holdfast.stores.witness import GROUPS, Witness, sightings
 LAGGING, MISSING, MADE_AGAIN = "lagging", "missing", "made again"
 SHIFT = 32
 SEQ = 0xFFFFFFFF
+_SHORT_LOG = 64 * 4096
 
 
 class Writer:
@@ -85,6 +86,14 @@ class Writer:
             if self._connection is not None:
                 closing.callback(self.sync_witness)
                 closing.callback(self._connection.close)
+                closing.callback(self._shorten, self._connection)
+
+    def _shorten(self, connection: apsw.Connection) -> None:
+        """Whoever opens the store first reads the whole write-ahead log: leave a short one. Safe to fail, safe to skip."""
+        if os.path.getsize(self.path + "-wal") > _SHORT_LOG:
+            connection.set_busy_handler(None)
+            with suppress(apsw.Error):
+                connection.execute("pragma wal_checkpoint(truncate)").fetchall()
 
     def refuse(self, problem: str) -> None:
         """From now on every use is refused with this reason."""
