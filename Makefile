@@ -5,15 +5,16 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 LOCK := requirements/dev.lock
+PEERS := .venv-peers
 JOBS ?= $(shell nproc 2>/dev/null || getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2)
-CODE := $(wildcard src tests bench tools)
+CODE := $(wildcard src tests bench tools examples)
 ARGS ?=
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test check lint types layers dead deps bench crash coverage format lock clean
 
 help: ## list the targets
-	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{ printf "%-18s%s\n", $$1, $$2 }'
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{ printf "%-20s%s\n", $$1, $$2 }'
 
 setup: $(STAMP) ## install everything into .venv (every other target does this by itself)
 
@@ -49,6 +50,14 @@ deps: $(STAMP)
 bench: $(STAMP) ## the speed goals, as ratios in one run
 	$(BIN)/python -m bench $(ARGS)
 
+.PHONY: bench-peers
+bench-peers: $(PEERS)/.installed ## Holdfast beside LangGraph, DBOS and bare SQL, as ratios in one run (ARGS="resume" narrows it)
+	$(PEERS)/bin/python -m bench.peers $(ARGS)
+
+$(PEERS)/.installed: requirements/peers.lock pyproject.toml tools/make-venv
+	@PYTHON="$(PYTHON)" sh tools/make-venv $(PEERS) requirements/peers.lock
+	@touch $@
+
 crash: $(STAMP) ## the full crash laboratory (a seeded part of it runs in `make test`)
 	@sh tools/install-system-tools
 	$(BIN)/python -m tests.crash --full $(ARGS)
@@ -69,5 +78,5 @@ lock: ## resolve the dependencies anew and write requirements/dev.lock
 	@PYTHON="$(PYTHON)" sh tools/lock $(LOCK)
 
 clean: ## remove the environment, caches and build products
-	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis .coverage .coverage.* htmlcov
+	rm -rf $(VENV) $(PEERS) build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis .coverage .coverage.* htmlcov
 	find src tests $(wildcard bench) -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,6 +1,9 @@
 """The documentation says what the code does: pages that are made from it are up to date, and links lead somewhere."""
 
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -33,3 +36,20 @@ def test_public_names_are_sorted_and_load():
     assert all(getattr(holdfast, name) for name in holdfast.__all__)
     with pytest.raises(AttributeError):
         _ = holdfast.no_such_name
+
+
+def examples():
+    """Every block of Python in the pages, with the page and line where it stands. Those marked `py` need something of yours."""
+    for path in PAGES:
+        text = path.read_text(encoding="utf-8")
+        for found in re.finditer(r"^```python\n(.*?)^```", text, re.S | re.M):
+            line = text[: found.start()].count("\n") + 2
+            yield pytest.param(found.group(1), id=f"{path.relative_to(TOP)}:{line}")
+
+
+@pytest.mark.parametrize("code", list(examples()))
+def test_every_example_in_python_runs(code, tmp_path):
+    environ = {name: value for name, value in os.environ.items() if not name.startswith("HOLDFAST_")}
+    command = [sys.executable, "-W", "error", "-c", code]
+    done = subprocess.run(command, cwd=tmp_path, env=environ, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr

@@ -93,9 +93,10 @@ def redactor(environ: Mapping[str, str] | None = None) -> Redactor:
     return made
 
 
-def write_run(store: Store, run_id: str, *, trust_snapshot: bool = False) -> RunLog:
+def write_run(store: Store, run_id: str, *, trust_snapshot: bool = False, ttl: float = 30.0) -> RunLog:
     """The writer of a run: takes its lease, redacts what it records."""
-    made: RunLog = _slow("engine.log").RunLog(store, run_id, world(), redactor(), trust_snapshot=trust_snapshot)
+    log = _slow("engine.log").RunLog
+    made: RunLog = log(store, run_id, world(), redactor(), ttl, trust_snapshot=trust_snapshot)
     return made
 
 

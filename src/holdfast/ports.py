@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Protocol, Self
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Protocol, Self
 
-from holdfast.core.values import Append, Head, Lease, Owner, Projection, Record
+from holdfast.core.values import Append, Head, Lease, Message, Owner, Projection, Record
 
-__all__ = ["Append", "Head", "Lease", "Owner", "Projection", "Record", "Store"]
+__all__ = ["Append", "Head", "Lease", "Message", "Owner", "Projection", "Record", "Sql", "Store"]
+
+
+class Sql(Protocol):
+    """The store's own database, lent for one transaction: to one thread, until the work that got it returns."""
+
+    def execute(self, sql: str, values: Sequence[object] = ()) -> list[tuple[Any, ...]]:
+        """Run one statement and return its rows. Placeholders are the database's own: `?` on SQLite, `%s` on PostgreSQL.
+
+        Raises BadInput if the database refuses it; a transaction in which a statement failed is not committed.
+        """
 
 
 class Store(Protocol):
@@ -31,6 +41,14 @@ class Store(Protocol):
     def append_all(self, appends: Sequence[Append]) -> list[Exception | None]:
         """Several appends in as few commits as the store can. Each is done, or refused by its own error."""
 
+    def transact(self, lease: Lease, work: Callable[[Sql], Append]) -> None:
+        """Commit the statements of `work` and the append it returns in one transaction: both, or neither. Durable on return.
+
+        `work` is called once. What it raises is raised, after everything was undone; so is what `append` would refuse. If
+        the append is already there the statements are undone too: they were committed with it. Inside of `work` this
+        store only reads. Raises UsageError if the store has no SQL.
+        """
+
     def head(self, run_id: str) -> Head | None:
         """Where a run stands, or None. Never writes."""
 
@@ -39,6 +57,18 @@ class Store(Protocol):
 
     def read(self, run_id: str, after: int = 0, limit: int | None = None) -> Iterator[Record]:
         """Events of one run in sequence, as stored. Never writes."""
+
+    def post(self, run_id: str, kind: str, body: str) -> int:
+        """Leave a message for a run, without a lease; durable on return. Its id is greater than that of any before it.
+
+        Raises NotFound, BadInput for a bad kind or text that is no text, TooLarge for a body over 16 KiB.
+        """
+
+    def messages(self, run_id: str, after: int = 0) -> list[Message]:
+        """The messages of a run with a greater id, in order; none for an unknown run. Cheap. Never writes."""
+
+    def drop_messages(self, lease: Lease, upto: int) -> None:
+        """Forget the messages up to this id, which the log has taken in. Raises LeaseLost."""
 
     def put_artifact(self, data: bytes) -> str:
         """Keep bytes under their SHA-256 and return it. The same bytes are kept once."""

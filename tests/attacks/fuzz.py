@@ -690,6 +690,10 @@ OWN = {
         ["--json"],
     ),
     "verify": (["run-1"], ["--all"], ["--json"]),
+    "resume": (["run-1", "--plan"], ["--plan"], ["--approve", "0"], ["--json"]),
+    "answer": (["run-1", "yes"], ["--question", "a"], ["--json"]),
+    "settle": (["run-1", "mail", "--done"], ["--not-done"], ["--receipt", "{}"], ["--evidence", "x"], ["--json"]),
+    "cancel": (["run-1"], ["--because", "x"], ["--json"]),
     "export": (["run-1", "out.bin"], ["run-1", "-"], ["--force"], ["--json"]),
     "import": (["in.jsonl"], ["-"], ["--json"]),
     "stops": (["complete"], ["64"], ["--json"]),
@@ -743,7 +747,11 @@ def a_command(chance: Random) -> list[str]:
     words = [word(chance) for _ in range(chance.choice((0, 1, 1, 2, 2, 3, 4)))]
     if verb == "demo":
         words.insert(0, chance.choice(("--kills=x", "--steps=-1", "--nope", "-h", "--seed=1e9", "--kills=1001")))
-    if verb in ("log", "show", "export", "status", "verify") and chance.random() < 0.6:
+    if verb == "killtest":
+        words.insert(0, chance.choice(("--points=x", "--jobs=-1", "--nope", "-h", "--seed=1e9", "--timeout=x")))
+    if verb == "resume":
+        words = [part for part in words if part != "--"]  # what stands behind it would be started
+    if verb in ("log", "show", "export", "status", "verify", "resume") and chance.random() < 0.6:
         words.insert(chance.randrange(2) if words else 0, "run-1")
     return [mutate.of_system(part).replace("/", "_" if part not in THINGS else "/")[:20_000] for part in (verb, *words)]
 

@@ -22,9 +22,10 @@ import pytest
 from holdfast import app
 from holdfast.core import events as e
 from holdfast.core.redact import Redactor, secret_values
+from holdfast.core.values import Answer
 from holdfast.engine import transfer
 from holdfast.engine.log import RunLog, read_state, verify_run
-from holdfast.engine.runner import MAX_INLINE, Answer, Effect, Runner
+from holdfast.engine.runner import MAX_INLINE, Effect, Runner
 from holdfast.stores.postgres import PostgresStore
 from holdfast.stores.sqlite import SqliteStore
 from holdfast.testing import postgres

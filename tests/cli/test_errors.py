@@ -20,22 +20,7 @@ from holdfast.core import errors, stops
 from holdfast.engine import health
 
 ROOT = Path(__file__).parents[2]
-LATER = {
-    "answer",
-    "cancel",
-    "checkpoint",
-    "deps",
-    "diagnose",
-    "fork",
-    "gc",
-    "init",
-    "note",
-    "resume",
-    "run",
-    "serve",
-    "settle",
-    "worker",
-}
+LATER = {"checkpoint", "deps", "diagnose", "gc", "init", "note", "run", "serve", "worker"}
 
 
 @pytest.mark.parametrize(

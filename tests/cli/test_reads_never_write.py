@@ -24,6 +24,11 @@ READS = {
     "show an event": ["show", "run-1", "2"],
     "show a step": ["show", "run-1", "step-0", "--json"],
     "show bytes": ["show", "run-1", "1", "--raw"],
+    "resume": ["resume"],
+    "resume as json": ["resume", "--json"],
+    "a plan": ["resume", "run-1", "--plan"],
+    "a plan as json": ["resume", "run-1", "--plan", "--json", "--", "no-such-command"],
+    "a plan that was approved before": ["resume", "run-1", "--approve", "0000000000000000"],
     "stops": ["stops"],
     "doctor": ["doctor", "--json"],
     "verify": ["verify"],
@@ -34,7 +39,7 @@ READS = {
     "a wrong command": ["status", "--no-such-option"],
     "an unknown run": ["log", "nobody"],
 }
-REFUSED = {"import of a bad file", "a wrong command", "an unknown run"}
+REFUSED = {"import of a bad file", "a wrong command", "an unknown run", "a plan that was approved before"}
 
 
 def picture(folder: Path) -> dict[str, tuple[int, int, int, int, str]]:

@@ -11,11 +11,12 @@ from enum import IntEnum, StrEnum
 from pathlib import Path
 
 import pytest
+import rfc8785
 from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.core import canonical as module
-from holdfast.core.canonical import canonical, digest, digest_of
+from holdfast.core.canonical import canonical, digest, digest_of, is_simple
 from holdfast.core.errors import NotCanonical, TooLarge
 from holdfast.core.plain import MAX_DEPTH, check_plain
 
@@ -243,3 +244,28 @@ def test_a_value_is_written_or_refused_by_type_and_nothing_else(value):
             canonical(value)
     else:
         assert json.loads(canonical(value), parse_int=float) == value
+
+
+_SIMPLE = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**53) + 1, 2**53 - 1)
+    | st.text(st.characters(exclude_categories=["Cs"])),
+    lambda inner: (
+        st.lists(inner, max_size=4)
+        | st.dictionaries(st.text(st.characters(max_codepoint=127), max_size=6), inner, max_size=4)
+    ),
+    max_leaves=20,
+)
+
+
+@given(_SIMPLE)
+def test_simple_data_has_the_same_form_by_the_short_way(value):
+    assert is_simple(value)
+    assert canonical(value) == rfc8785.dumps(value)
+
+
+@pytest.mark.parametrize("value", [1.5, [1.0], {"a": {"b": (2.5,)}}, {"\u00fc": 1}, [{"a\U0001f600": 1}]])
+def test_data_that_is_not_simple_goes_the_long_way(value):
+    assert not is_simple(value)
+    assert canonical(value) == rfc8785.dumps(value)

@@ -857,6 +857,26 @@ def test_a_text_that_never_comes_to_rest_is_taken_whole():
     assert Redactor([chained[:12]]).text(clean) == clean
 
 
+def test_values_that_grow_out_of_each_others_placeholders_end_in_one():
+    values = [made(WORD, 12), *(f"[redacted:env]step{number}" for number in range(20))]
+    chained = values[0] + "".join(f"step{number}" for number in range(20))
+    assert Redactor(values).text("before " + chained) == "[redacted:tangled]"
+    assert Redactor(values).text("before " + chained[:27]) == "before [redacted:env]"
+
+
+def test_bytes_that_are_no_text_and_escapes_that_are_none_hide_nothing():
+    token = TOKENS["github_token"].encode()
+    assert REDACTOR.body(b'{"a":"\\x %b"}' % token) == b'{"a":"\\\\x [redacted:github_token]"}'
+    assert REDACTOR.body(b'{"a":"\xff %b"}' % token) == '{"a":"\ufffd [redacted:github_token]"}'.encode()
+    assert REDACTOR.body(b'{"a":"\xff","b":"%b"}' % token) == b'{"a":"\xff","b":"[redacted:github_token]"}'
+
+
+def test_a_quoted_argument_after_a_secret_flag_goes_and_its_quotes_stay():
+    value = made(WORD, 12)
+    assert REDACTOR.text(f"run --password '{value}' now") == "run --password '[redacted:password]' now"
+    assert REDACTOR.text("run --password --verbose") == "run --password --verbose"
+
+
 def test_a_secret_longer_than_the_window_goes_whole_and_the_rest_stays():
     for opening, closing in (("gh" + "p_", " end"), ('password="', '" end'), ("password=", " end")):
         whole = f"start\n{opening}{'q7' * 3 * WINDOW}{closing}"

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Callable
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -12,18 +14,29 @@ from hypothesis import strategies as st
 from holdfast.core import errors
 from holdfast.core.events import (
     EVENTS,
+    BudgetSpent,
+    CancelRequested,
     CheckpointComplete,
+    CheckpointResumed,
+    DriftFound,
     EffectFailed,
     EffectFinished,
     EffectSettled,
     EffectStarted,
     Event,
     Extension,
+    GateBlocked,
     NoteRecorded,
+    QuestionAnswered,
+    QuestionAsked,
+    QuestionExpired,
     RunFinished,
     RunResumed,
     RunStarted,
     RunStopped,
+    SleepEnded,
+    SleepStarted,
+    StepCheckpointed,
     StepFailed,
     StepFinished,
     StepStarted,
@@ -41,16 +54,25 @@ from holdfast.core.state import (
     fold,
     projection,
     read_snapshot,
+    seal,
     snapshot,
+    unseal,
 )
 from holdfast.core.values import Projection
 from holdfast.core.wire import GENESIS, Plainly, decode, encode
 
 START = RunStarted(mission_id="m", title="t", plan=("a", "b"), input_hash="h")
+MARK = StepCheckpointed(
+    checkpoint_id="c1", mission_id="m", step_id="a", strictness="medium", cursor="post_gate", input_hash="h",
+    retry_token="t", timestamp="2026-01-02T03:04:05Z",
+)  # fmt: skip
 OPEN: tuple[Event, ...] = (
     START,
     StepStarted(step_id="a"),
     EffectStarted(effect_key="k", step_id="a", arguments_hash="1"),
+    MARK,
+    QuestionAsked(question_id="q", text="Well?", choices=("yes", "no")),
+    SleepStarted(sleep_id="z", until="2026-01-02T03:04:05Z"),
 )
 WAYS: dict[str, tuple[Event, ...]] = {
     READY: (),
@@ -71,6 +93,17 @@ SAMPLES: dict[type[Event], Event] = {
     EffectFailed: EffectFailed(effect_key="k", error="e"),
     EffectSettled: EffectSettled(effect_key="k", settled_as="done"),
     CheckpointComplete: CheckpointComplete(checkpoint_id="c", cursor="b"),
+    StepCheckpointed: MARK,
+    GateBlocked: GateBlocked(step_id="a", strictness="max", conflicts=1),
+    CheckpointResumed: CheckpointResumed(checkpoint_id="c1", retry_token="t"),
+    DriftFound: DriftFound(drift="code", subject="a", verdict="go"),
+    QuestionAsked: QuestionAsked(question_id="r", text="Really?"),
+    QuestionAnswered: QuestionAnswered(question_id="q", answer="yes"),
+    QuestionExpired: QuestionExpired(question_id="q"),
+    SleepStarted: SleepStarted(sleep_id="y", until="2026-01-02T03:04:05Z"),
+    SleepEnded: SleepEnded(sleep_id="z"),
+    CancelRequested: CancelRequested(),
+    BudgetSpent: BudgetSpent(tokens=5),
     NoteRecorded: NoteRecorded(text="n"),
     Extension: Extension(kind="x_a", data={}),
 }
@@ -81,7 +114,10 @@ ALLOWED: set[tuple[type[Event], str]] = {
     (StepStarted, RUNNING), (StepFinished, RUNNING), (StepFailed, RUNNING),
     (EffectStarted, RUNNING), (EffectFinished, RUNNING), (EffectFailed, RUNNING),
     (EffectSettled, RUNNING), (EffectSettled, STOPPED),
-    (CheckpointComplete, RUNNING),
+    (CheckpointComplete, RUNNING), (StepCheckpointed, RUNNING), (GateBlocked, RUNNING), (CheckpointResumed, RUNNING),
+    (DriftFound, RUNNING), (QuestionAsked, RUNNING), (QuestionExpired, RUNNING),
+    (QuestionAnswered, RUNNING), (QuestionAnswered, STOPPED),
+    (SleepStarted, RUNNING), (SleepEnded, RUNNING), (CancelRequested, RUNNING), (BudgetSpent, RUNNING),
     (NoteRecorded, RUNNING), (NoteRecorded, STOPPED), (NoteRecorded, FINISHED),
     (Extension, RUNNING), (Extension, STOPPED), (Extension, FINISHED),
 }  # fmt: skip
@@ -144,6 +180,27 @@ REFUSED: dict[str, tuple[Event, tuple[Event, ...], str]] = {
     "a failure of an effect that was done": (EffectFailed(effect_key="k"), (EffectFinished(effect_key="k"),), "not open"),
     "settling what is settled": (
         EffectSettled(effect_key="k", settled_as="not_done"), (EffectSettled(effect_key="k", settled_as="done"),), "not open"),
+    "a step that ends unannounced as a later attempt": (
+        StepFinished(step_id="z", attempt=2, input_hash="h"), (), "attempt 1, not 2"),
+    "a finished step that ends once more, unannounced": (
+        StepFinished(step_id="a", attempt=2, input_hash="h"), (StepFinished(step_id="a"),), "already finished"),
+    "a token of no checkpoint": (CheckpointResumed(checkpoint_id="c1", retry_token="other"), (), "belongs to no checkpoint"),
+    "a checkpoint that is not there": (CheckpointResumed(checkpoint_id="c9", retry_token="t"), (), "belongs to no checkpoint"),
+    "a token twice": (
+        CheckpointResumed(checkpoint_id="c1", retry_token="t"), (CheckpointResumed(checkpoint_id="c1", retry_token="t"),),
+        "used before"),
+    "a question twice": (QuestionAsked(question_id="q", text="Well?"), (), "asked before"),
+    "an answer to nothing": (QuestionAnswered(question_id="r", answer="yes"), (), "never asked"),
+    "an answer that was not offered": (QuestionAnswered(question_id="q", answer="maybe"), (), "one of yes, no"),
+    "a second answer": (
+        QuestionAnswered(question_id="q", answer="no"), (QuestionAnswered(question_id="q", answer="yes"),), "already answered"),
+    "an answer that came too late": (
+        QuestionAnswered(question_id="q", answer="no"), (QuestionExpired(question_id="q"),), "has expired"),
+    "a sleep twice": (SleepStarted(sleep_id="z", until="2027-01-01T00:00:00Z"), (), "begun before"),
+    "the end of a sleep that never began": (SleepEnded(sleep_id="y"), (), "not going on"),
+    "two ends of one sleep": (SleepEnded(sleep_id="z"), (SleepEnded(sleep_id="z"),), "not going on"),
+    "less than nothing spent": (BudgetSpent(tokens=-1), (), "less than nothing"),
+    "less than no money spent": (BudgetSpent(money=-0.5), (), "less than nothing"),
     "the end of a run with open work": (RunFinished(), (), "still open: a, k"),
     "the end of a run with an open effect": (RunFinished(), (StepFinished(step_id="a"),), "still open: k"),
 }  # fmt: skip
@@ -160,6 +217,59 @@ def test_an_event_that_cannot_follow_is_refused_and_changes_nothing(name):
 
 
 # --- what each does
+
+
+def test_a_step_that_was_not_announced_is_done_by_its_end_alone():
+    state = after(START, StepFinished(step_id="a", output=5, input_hash="h", code_hash="c"))
+    step = state.steps["a"]
+    assert (step.status, step.output, step.input_hash, step.code_hash, step.seq) == ("finished", 5, "h", "c", 2)
+    assert (state.steps_done, state.spent.attempts, state.steps_open) == (1, 1, {})
+
+
+def test_a_step_that_failed_may_end_unannounced_at_its_next_attempt():
+    failed = (StepStarted(step_id="a"), StepFailed(step_id="a", error="e", retry_at="2026-01-02T03:04:05Z"))
+    assert after(START, *failed).steps["a"].retry_at == "2026-01-02T03:04:05Z"
+    assert after(START, *failed, StepFinished(step_id="a", attempt=2, input_hash="h")).steps["a"].status == "finished"
+
+
+def test_accepted_changes_open_a_step_again():
+    done = (START, StepFinished(step_id="a", input_hash="h"))
+    accepted = DriftFound(drift="arguments", subject="a", verdict="go")
+    state = after(*done, accepted)
+    assert (state.steps["a"].status, state.steps_done) == ("reopened", 0)
+    assert after(*done, accepted, StepFinished(step_id="a", attempt=2, input_hash="i")).steps_done == 1
+    for other in (
+        DriftFound(drift="arguments", subject="a", verdict="refuse"),
+        DriftFound(drift="code", subject="a", verdict="go"),
+        DriftFound(drift="arguments", subject="other", verdict="go"),
+    ):
+        assert after(*done, other).steps["a"].status == "finished"
+
+
+def test_accepted_inputs_are_those_of_the_run_from_then_on():
+    assert after(START, DriftFound(drift="inputs", subject="the run", verdict="go", now="n")).input_hash == "n"
+    assert after(START, DriftFound(drift="inputs", subject="the run", verdict="ask", now="n")).input_hash == "h"
+
+
+def test_questions_sleeps_wishes_and_budgets_are_kept():
+    state = after(
+        *OPEN,
+        QuestionAnswered(question_id="q", answer="no", message_id=7),
+        SleepEnded(sleep_id="z"),
+        BudgetSpent(tokens=5, money=0.25),
+        BudgetSpent(tokens=1),
+        CancelRequested(message_id=9),
+    )
+    assert state.questions["q"].answer == "no" and state.sleeps == {"z": None}
+    assert (state.spent.tokens, state.spent.money, state.cancelling, state.heard) == (6, 0.25, True, 9)
+
+
+def test_the_latest_checkpoint_of_a_step_is_the_one_that_counts():
+    newer = msgspec.structs.replace(MARK, checkpoint_id="c2", retry_token="u")
+    state = after(START, MARK, newer)
+    assert (state.checkpoints["a"].checkpoint_id, state.checkpoints["a"].seq, state.cursor) == ("c2", 3, "post_gate")
+    with pytest.raises(errors.IllegalEvent, match="no checkpoint"):
+        evolve(state, CheckpointResumed(checkpoint_id="c1", retry_token="t"))
 
 
 def test_a_step_may_be_tried_again_after_it_failed_or_was_cut_off():
@@ -316,7 +426,7 @@ def changed(edit: Callable[[dict], object]) -> bytes:
 def test_a_snapshot_without_a_version_is_legacy_and_readable():
     state = read_snapshot(changed(lambda data: data.pop("schema_version")))
     assert state.schema_version == "0.0.0"
-    assert (state.mission_id, state.seq) == ("m", 3)
+    assert (state.mission_id, state.seq) == ("m", len(OPEN))
 
 
 def test_an_old_snapshot_with_fewer_fields_is_readable():
@@ -326,7 +436,7 @@ def test_an_old_snapshot_with_fewer_fields_is_readable():
 @pytest.mark.parametrize("version", ["1.0.1", "1.1.0", "1.99.99"])
 def test_a_newer_minor_version_is_read_and_what_is_unknown_passed_over(version):
     state = read_snapshot(changed(lambda data: data.update(schema_version=version, came_later=[1])))
-    assert (state.schema_version, state.seq) == (version, 3)
+    assert (state.schema_version, state.seq) == (version, len(OPEN))
 
 
 @pytest.mark.parametrize("version", ["2.0.0", "2", "10.0.0"])
@@ -365,3 +475,43 @@ def test_any_bytes_are_a_snapshot_or_refused_by_type(data):
         read_snapshot(data)
     except (errors.BadFile, errors.NewerSchema):
         return
+
+
+@pytest.mark.parametrize("name", ["steps_open", "effects_open"])
+def test_a_snapshot_that_calls_open_what_it_does_not_know_is_refused(name):
+    value: dict[str, object] = {"steps_open": {"z": 1}, "effects_open": {"z": "started"}}
+    with pytest.raises(errors.BadFile, match="state.json: it is no run state: it calls a step or an effect open"):
+        read_snapshot(json.dumps({name: value[name]}).encode(), "state.json")
+
+
+# --- seals
+
+HEAD = bytes(range(32))
+
+
+def test_a_sealed_snapshot_is_a_line_with_its_hash_and_the_state():
+    state = after(*OPEN)
+    line, _, data = seal(state, HEAD).partition(b"\n")
+    assert line == hashlib.sha256(b"holdfast/snapshot/1\n" + HEAD + snapshot(state)).hexdigest().encode()
+    assert data == snapshot(state)
+    assert snapshot(unseal(seal(state, HEAD), HEAD)) == snapshot(state)
+
+
+@pytest.mark.parametrize("place", [0, 63, 64, 65, -1])
+def test_a_sealed_snapshot_that_was_changed_is_refused(place):
+    sealed = bytearray(seal(after(*OPEN), HEAD))
+    sealed[place] ^= 1
+    with pytest.raises(errors.BadFile, match="The snapshot: its seal does not hold") as caught:
+        unseal(bytes(sealed), HEAD)
+    assert (caught.value.path, caught.value.line) == ("The snapshot", None)
+
+
+@pytest.mark.parametrize("sealed", [b"", b"\n", b"{}", b"0" * 64 + b"\n{}"])
+def test_what_has_no_seal_is_refused(sealed):
+    with pytest.raises(errors.BadFile, match="its seal does not hold"):
+        unseal(sealed, HEAD)
+
+
+def test_a_seal_holds_for_one_event_only():
+    with pytest.raises(errors.BadFile, match="belongs to another log"):
+        unseal(seal(after(*OPEN), HEAD), bytes(32))

@@ -17,8 +17,11 @@ from holdfast.core.stop_table import ALIASES
 
 ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src" / "holdfast"
-VERBS = {"status", "log", "show", "verify", "export", "import", "stops", "doctor", "demo"}
-FLAGS = {"doctor": {"--fix", "--accept-loss"}}
+VERBS = {
+    "status", "log", "show", "resume", "answer", "settle", "cancel", "fork", "verify", "export", "import", "stops", "doctor",
+    "demo",
+}  # fmt: skip
+FLAGS = {"doctor": {"--fix", "--accept-loss"}, "settle": {"--done", "--not-done"}}
 
 # code, title, family, exit code, auto-resumable, diagnosis: word for word as the registry was asked for
 ASKED_FOR = """
@@ -229,7 +232,8 @@ def test_every_next_action_is_a_holdfast_command_of_this_release(code, action):
     assert not set("{}$`;&|<>") & set(action.replace("{run}", ""))
     arguments = [word for word in rest if not word.startswith("-")]
     assert {word for word in rest if word.startswith("-")} <= FLAGS.get(verb, set())
-    assert len(arguments) in {"status": {0}, "doctor": {0}, "export": {2}, "stops": {0, 1}}.get(verb, {1})
+    counts = {"status": {0}, "doctor": {0}, "export": {2}, "settle": {2}, "stops": {0, 1}}
+    assert len(arguments) in counts.get(verb, {1})
     assert verb != "stops" or not arguments or stops.is_known(arguments[0])
 
 
@@ -242,10 +246,24 @@ def test_at_most_three_next_actions_one_of_which_needs_no_run(stop):
 
 def test_next_actions_name_the_run():
     assert stops.next_actions("worker_failed", "run-7") == (
+        "holdfast resume run-7",
         "holdfast show run-7",
-        "holdfast log run-7",
         "holdfast status",
     )
+
+
+@each_stop
+def test_what_can_go_on_is_advised_to_and_what_cannot_is_not(stop):
+    resumes = [action for action in stop.next_actions if action.startswith("holdfast resume")]
+    assert stop.resumable or not resumes
+
+
+def test_an_unknown_effect_names_the_commands_that_settle_it_and_a_question_the_one_that_answers():
+    assert stops.next_actions("effect_unknown", "run-7")[:2] == (
+        "holdfast settle run-7 EFFECT --done",
+        "holdfast settle run-7 EFFECT --not-done",
+    )
+    assert stops.next_actions("awaiting_answer", "run-7")[0] == "holdfast answer run-7"
 
 
 @pytest.mark.parametrize("hostile", ["", "; rm -rf ~", "-x", "../x", "a b", "$(id)", "{run}", "run\n", "A" * 9])
@@ -262,7 +280,7 @@ def test_a_diagnosis_names_its_evidence():
         "Evidence: no output for 900 s; log event 12"
     )
     assert found.evidence == ("no output for 900 s", "log event 12")
-    assert found.next_actions[0] == "holdfast show run-7"
+    assert found.next_actions[0] == "holdfast resume run-7"
 
 
 def test_more_evidence_gives_more_confidence_and_none_is_never_certain():

@@ -116,6 +116,19 @@ def test_what_is_written_and_returned_and_hashed_is_the_redacted_event():
     assert check_chain(record, GENESIS, 1)
 
 
+class Swell:
+    def body(self, body: bytes) -> bytes:
+        return body.replace(b"x", b"[hidden]")
+
+
+def test_an_event_that_redaction_makes_too_large_is_refused():
+    event = NoteRecorded(text="x" * (MAX_EVENT_BYTES // 8))
+    with pytest.raises(TooLarge, match="The event NoteRecorded is") as caught:
+        encode(event, "r", 1, GENESIS, AT, OP, Swell())
+    assert (caught.value.limit, caught.value.advice) == (MAX_EVENT_BYTES, "Keep large content as an artifact.")
+    assert caught.value.size > MAX_EVENT_BYTES
+
+
 # --- old, newer and unknown
 
 

@@ -10,8 +10,9 @@ import pytest
 from holdfast.core.canonical import digest_of
 from holdfast.core.errors import LeaseLost, UsageError
 from holdfast.core.events import EffectSettled, EffectStarted, RunStarted, StepFailed, StepStarted
+from holdfast.core.values import Answer
 from holdfast.engine.log import RunLog, World, read_state, verify_run
-from holdfast.engine.runner import MAX_INLINE, Answer, Effect, Runner
+from holdfast.engine.runner import MAX_INLINE, Effect, Runner
 from holdfast.ports import Owner
 from holdfast.stores.memory import MemoryStore
 from holdfast.stores.sqlite import SqliteStore

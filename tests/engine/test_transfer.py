@@ -513,7 +513,7 @@ RESEALED: dict[str, tuple[Edit, type[errors.HoldfastError], str]] = {
     "a kind with a line break": (put(6, "kind", "x_a\nb"), errors.BadFile, "line 7: the kind"),
     "version zero": (put(2, "version", 0), errors.BadFile, "line 3"),
     "a huge version": (put(6, "version", 2**31), errors.BadFile, "line 7"),
-    "an event that cannot follow": (put(1, "kind", "run_finished"), errors.BadRecord, "line 2"),
+    "an event that cannot follow": (put(1, "kind", "step_started"), errors.BadRecord, "line 2"),
     "a step that is not open": (body(5, step_id="b"), errors.IllegalEvent, "line 6: .*step b is not open"),
     "an unknown field in a body": (body(2, more=1), errors.BadRecord, "line 3: Event 2"),
     "a field of the wrong type": (body(2, step_id=5), errors.BadRecord, "line 3: Event 2"),

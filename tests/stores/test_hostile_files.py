@@ -166,6 +166,78 @@ def test_a_changed_schema_is_refused(folder, opened, name):
     assert NAME in str(error)
 
 
+# --- tables that only seem to be the user's
+
+MADE = "create table app_x (a text, b text unique)"
+SEEMING: dict[str, tuple[str, ...]] = {
+    "a trigger on a table of the user": (MADE, "create trigger app_t after insert on app_x begin delete from events; end"),
+    "a view with such a name": ("create view app_x as select * from events",),
+    "a virtual table with such a name": ("create virtual table app_x using fts5(body)",),
+    "what a virtual table leaves behind": (
+        "create virtual table app_x using fts5(body)",
+        "update sqlite_schema set sql = 'CREATE TABLE app_x (a)' where name = 'app_x'",
+    ),
+    "an index on the events with such a name": ("create index app_i on events (kind)",),
+    "an index on the events that names another table": (
+        MADE, "create index app_i on events (kind)", "update sqlite_schema set tbl_name = 'app_x' where name = 'app_i'",
+    ),
+    "an index of the user under the name of ours": (
+        MADE, "drop index runs_unfinished", "create index runs_unfinished on app_x (a)",
+    ),
+    "an index with another name": (MADE, "create index i on app_x (a)"),
+    "a table that is a trigger": (
+        MADE, "create trigger app_t after insert on app_x begin delete from events; end",
+        "update sqlite_schema set type = 'table', tbl_name = 'app_t', rootpage = 99 where name = 'app_t'",
+    ),
+    "a table that is a view": (
+        MADE, "update sqlite_schema set sql = 'CREATE VIEW app_x as select 1' where name = 'app_x'",
+    ),
+    "a table that has another name": (
+        MADE, "update sqlite_schema set sql = 'CREATE TABLE sqlite_stat1 (tbl, idx, stat)' where name = 'app_x'",
+        "delete from sqlite_schema where tbl_name = 'app_x' and type = 'index'",
+    ),
+    "a table on the pages of the events": (
+        "create table app_x (a)",
+        "update sqlite_schema set rootpage = (select rootpage from sqlite_schema where name = 'events') where name = 'app_x'",
+    ),
+    "a table without pages": ("create table app_x (a)", "update sqlite_schema set rootpage = 0 where name = 'app_x'"),
+    "a name that is not plain": ('create table "app_x y" (a)',),
+    "a name in capitals": ("create table App_x (a)",),
+    "counters of another form": (
+        "create table app_x (a integer primary key autoincrement)",
+        "update sqlite_schema set sql = 'CREATE TABLE sqlite_sequence(name,seq,more)' where name = 'sqlite_sequence'",
+    ),
+    "statistics of the user's tables": (MADE, "insert into app_x values ('a', 'b')", "analyze app_x"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SEEMING)
+def test_what_only_seems_to_be_the_users_is_refused(folder, opened, name):
+    alter(folder / NAME, *SEEMING[name])
+    refused(opened, folder / NAME, (errors.StoreForeign, errors.StoreUnreadable))
+
+
+def test_tables_of_the_user_that_call_functions_are_inert(folder):
+    """They are never read by Holdfast; to whoever reads them, only harmless functions answer."""
+    alter(
+        folder / NAME,
+        "create table app_x (a text, b text generated always as (upper(a)))",
+        "create table app_y (a text, b text default (load_extension('evil')))",
+        "create index app_i on app_x (lower(b))",
+        "insert into app_x (a) values ('x')",
+    )
+    prove(folder / NAME)
+    with SqliteStore(folder / NAME, boot_id="b") as store, RunLog(store, "run-1", a_world("writer")) as log:
+        for statement in ("insert into app_y (a) values ('y')", "select load_extension('evil')"):
+            with pytest.raises(errors.BadInput):
+                store.transact(log.lease, lambda sql, statement=statement: sql.execute(statement))
+        draft = log.draft(NoteRecorded(text="read"))
+        rows = []
+        store.transact(log.lease, lambda sql: (rows.extend(sql.execute("select a, b from app_x")), draft)[1])
+        log.confirm(draft)
+    assert rows == [("x", "X")]
+
+
 def test_a_view_in_place_of_a_table_does_not_run(folder, opened):
     alter(
         folder / NAME,

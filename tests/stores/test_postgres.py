@@ -123,6 +123,8 @@ class Child:
 
 
 class TestPostgresStore(StoreSuite):
+    placeholder = "%s"
+
     @pytest.fixture(autouse=True)
     def address(self, url: str) -> None:
         self.url = url

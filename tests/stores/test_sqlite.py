@@ -53,11 +53,15 @@ def begun(store, run_id="run-1", seed=1, ttl=600.0):
 
 
 class TestSqliteStore(StoreSuite):
+    placeholder = "?"
+
     def make_store(self, folder):
         return open_at(folder)
 
 
 class TestStrictSqliteStore(StoreSuite):
+    placeholder = "?"
+
     def make_store(self, folder):
         return open_at(folder, witness="strict")
 

@@ -40,6 +40,12 @@ def new_run_id() -> str:
     return str(uuid7())
 
 
+def new_token() -> str:
+    """128 random bits in the shape of a UUID."""
+    text = os.urandom(16).hex()
+    return "-".join((text[:8], text[8:12], text[12:16], text[16:20], text[20:]))
+
+
 def boot_id() -> str:
     """Changes with every boot of this machine; leases never outlive it."""
     try:

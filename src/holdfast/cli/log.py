@@ -34,6 +34,17 @@ FIELDS = {
     "effect_failed": ("effect_key", "error"),
     "effect_settled": ("effect_key", "settled_as", "by", "evidence"),
     "checkpoint_complete": ("checkpoint_id", "cursor"),
+    "step_checkpointed": ("step_id", "cursor", "checkpoint_id"),
+    "gate_blocked": ("step_id", "strictness", "conflicts"),
+    "checkpoint_resumed": ("checkpoint_id",),
+    "drift_found": ("drift", "subject", "verdict", "by", "was", "now"),
+    "question_asked": ("question_id", "text", "choices", "deadline"),
+    "question_answered": ("question_id", "answer", "by"),
+    "question_expired": ("question_id",),
+    "sleep_started": ("sleep_id", "until"),
+    "sleep_ended": ("sleep_id",),
+    "cancel_requested": ("by",),
+    "budget_spent": ("tokens", "money", "step_id"),
     "note_recorded": ("author", "text"),
 }
 

@@ -16,12 +16,18 @@ VERBS = {
     "status": ("status", "Runs here, live or interrupted."),
     "log": ("log", "The events of a run; -f follows."),
     "show": ("show", "A run, or one event, step, effect, checkpoint or artifact of it."),
+    "resume": ("resume", "What is unfinished; go on with it."),
+    "answer": ("answer", "Answer what a run asked."),
+    "settle": ("settle", "Say what became of an effect whose outcome is unknown."),
+    "cancel": ("cancel", "End a run for good, at its next boundary."),
+    "fork": ("fork", "A new run from the first events of another."),
     "verify": ("verify", "Prove that the log is what was written."),
     "export": ("export", "Write a run to one file."),
     "import": ("import_", "Read a run from an exported file."),
     "stops": ("stops", "Why runs stop, and with which exit code."),
     "doctor": ("doctor", "Is this set-up sound? --fix repairs mirrors only."),
     "demo": ("demo", "Kill a run again and again, and resume it."),
+    "killtest": ("killtest", "Kill your own program at every point, and resume it."),
     "completion": ("completion", "Print the completion script of a shell."),
 }
 
@@ -67,7 +73,7 @@ def unknown_verb(name: str) -> str:
 @click.version_option(__version__, prog_name="holdfast")
 @click.pass_context
 def cli(context: click.Context) -> None:
-    """Long agent runs that survive crashes. A run is a log of events; these commands read it and prove it."""
+    """Long agent runs that survive crashes. A run is a log of events; these commands read it, prove it and go on with it."""
     if context.invoked_subcommand is None:
         say(context.get_help())
 

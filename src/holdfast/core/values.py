@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, Literal, NamedTuple
 
 
 class Owner(NamedTuple):
@@ -71,3 +71,19 @@ class Head(NamedTuple):
     epoch: int
     owner: Owner | None
     held: bool
+
+
+class Answer(NamedTuple):
+    """What a probe saw. `unknown` is an answer; a probe that is not sure must give it."""
+
+    settled_as: Literal["done", "not_done", "unknown"]
+    evidence: str = ""
+    receipt: Any = None
+
+
+class Message(NamedTuple):
+    """What somebody without the lease left for a run. Ids only grow; a run remembers the last one it heard."""
+
+    id: int
+    kind: str
+    body: str

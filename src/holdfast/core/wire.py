@@ -141,8 +141,20 @@ def _checkpoint_complete_1(body: dict[str, Any]) -> dict[str, Any]:
     return body | {"sidecar_written": None}
 
 
+def _as_it_was(body: dict[str, Any]) -> dict[str, Any]:
+    """The next version only added fields whose absence means that nothing is known."""
+    return body
+
+
 LIFTS: dict[tuple[str, int], Callable[[dict[str, Any]], dict[str, Any]]] = {
     ("checkpoint_complete", 1): _checkpoint_complete_1,
+    ("run_started", 1): _as_it_was,
+    ("step_started", 1): _as_it_was,
+    ("step_finished", 1): _as_it_was,
+    ("step_failed", 1): _as_it_was,
+    ("effect_started", 1): _as_it_was,
+    ("effect_finished", 1): _as_it_was,
+    ("effect_settled", 1): _as_it_was,
 }
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Literal, Protocol
 
-from holdfast.engine.runner import Answer, Effect, Step
+from holdfast.core.values import Answer
+from holdfast.engine.runner import Effect, Step
 
 MISSION = "demo"
 PURE_EVERY = 5  # every fifth step only computes

@@ -12,7 +12,7 @@ from holdfast.core.errors import BadFile, HoldfastError, LogDamaged, NewerSchema
 from holdfast.core.events import Event
 from holdfast.core.state import FINISHED, STOPPED, RunState, evolve, projection, seal, snapshot, unseal
 from holdfast.core.wire import GENESIS, Plainly, Redact, check_chain, decode, encode
-from holdfast.ports import Append, Lease, Owner, Record, Store
+from holdfast.ports import Append, Lease, Owner, Record, Sql, Store
 
 TTL = 30.0
 SNAPSHOT_EVERY = 500
@@ -51,7 +51,7 @@ class RunLog:
         self.redact = redact if redact is not None else Plainly()
         self.lease: Lease = store.take(run_id, world.owner, ttl)
         self._trust_snapshot = trust_snapshot
-        self._sure = False
+        self._sure = self.busy = False
         try:
             self._reload()
         except HoldfastError:
@@ -60,10 +60,15 @@ class RunLog:
 
     @property
     def state(self) -> RunState:
-        """The fold of the log, without anything whose append failed."""
-        if not self._sure:
+        """The fold of the log, without anything whose append failed. While it is `busy`, with what is on its way."""
+        if not (self._sure or self.busy):
             self._reload()
         return self._state
+
+    @property
+    def head(self) -> bytes:
+        """The hash of the last event."""
+        return self._head if self.state.seq else GENESIS
 
     def record(self, *events: Event) -> RunState:
         """Append events, all or none, and return the state after them. Durable when this returns."""
@@ -95,6 +100,17 @@ class RunLog:
             self._head = append.records[-1].hash
         self._sure = True
         return self._state
+
+    def transact(self, work: Callable[[Sql], Iterable[Event]]) -> RunState:
+        """Run somebody's SQL and append the events it returns, in one transaction."""
+        drafted: list[Append] = []
+
+        def inside(sql: Sql) -> Append:
+            drafted.append(self.draft(*work(sql)))
+            return drafted[-1]
+
+        self.store.transact(self.lease, inside)
+        return self.confirm(drafted[-1])
 
     def renew(self) -> None:
         self.store.renew(self.lease)

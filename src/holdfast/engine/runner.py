@@ -6,7 +6,7 @@ Resume is start with a longer log: `run` is the only way in, and there is one lo
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -31,20 +31,13 @@ from holdfast.core.moves import REMEDIES, Begin, Finish, Move, Rest, Settle, nex
 from holdfast.core.plain import check_plain
 from holdfast.core.state import FINISHED, FREE, EffectState, RunState
 from holdfast.core.stops import diagnose, snippet
+from holdfast.core.values import Answer
 from holdfast.core.wire import Redact
 from holdfast.engine.log import RunLog
 
 MAX_INLINE = 16 * 1024
 MAX_OUTPUT = 16 * 1024 * 1024
 UNSUPPORTED: frozenset[Policy] = frozenset({"transactional"})
-
-
-class Answer(NamedTuple):
-    """What a probe saw. `unknown` is an answer; a probe that is not sure must give it."""
-
-    settled_as: Literal["done", "not_done", "unknown"]
-    evidence: str = ""
-    receipt: Any = None
 
 
 class Effect(NamedTuple):

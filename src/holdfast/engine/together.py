@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Callable
+from typing import TypeVar
 from weakref import WeakKeyDictionary
 
 from holdfast.core.events import Event
@@ -16,6 +18,7 @@ from holdfast.engine.log import RunLog
 from holdfast.ports import Append, Store
 
 QUICK = 0.002  # seconds that an event loop may well stand still
+T = TypeVar("T")
 Waiting = list[tuple[Append, "asyncio.Future[None]"]]
 
 
@@ -32,11 +35,23 @@ class Together:
 
     async def record(self, log: RunLog, *events: Event) -> RunState:
         """Append events, all or none. Durable when this returns."""
-        async with self._turns.get(log) or self._turns.setdefault(log, asyncio.Lock()):
+        async with self._turn(log):
             append = log.draft(*events)
-            if append.records:
-                await self._written(append)
+            log.busy = True  # others of this loop may look at its state meanwhile
+            try:
+                if append.records:
+                    await self._written(append)
+            finally:
+                log.busy = False
             return log.confirm(append)
+
+    async def alone(self, log: RunLog, work: Callable[[], T]) -> T:
+        """Something else that writes to this log, while nothing of it is on its way."""
+        async with self._turn(log):
+            return work()
+
+    def _turn(self, log: RunLog) -> asyncio.Lock:
+        return self._turns.get(log) or self._turns.setdefault(log, asyncio.Lock())
 
     async def _written(self, append: Append) -> None:
         loop = asyncio.get_running_loop()

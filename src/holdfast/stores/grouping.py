@@ -1,21 +1,30 @@
-"""What stores do alike when they append: one after the other where there is no better way, and the look at what they get."""
+"""What stores do alike with what they get: appends one after the other where there is no better way, and a look first."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Protocol
 
-from holdfast.core.errors import BadRecord, HoldfastError
-from holdfast.core.ids import check_op
-from holdfast.ports import Append, Record, Store
+from holdfast.core.errors import BadInput, BadRecord, HoldfastError, TooLarge, shown
+from holdfast.core.ids import check_op, is_kind
+from holdfast.ports import Append, Lease, Projection, Record
+
+MAX_MESSAGE = 16 * 1024
 
 
-def one_by_one(store: Store, appends: Sequence[Append]) -> list[Exception | None]:
-    return [_outcome(store, append) for append in appends]
+class Appends(Protocol):
+    """How a store appends."""
+
+    def __call__(self, lease: Lease, records: Sequence[Record], projection: Projection) -> None: ...
 
 
-def _outcome(store: Store, append: Append) -> Exception | None:
+def one_by_one(append: Appends, appends: Sequence[Append]) -> list[Exception | None]:
+    return [_outcome(append, each) for each in appends]
+
+
+def _outcome(append: Appends, each: Append) -> Exception | None:
     try:
-        store.append(*append)
+        append(*each)
     except HoldfastError as error:
         return error
     return None
@@ -33,3 +42,17 @@ def check_records(run_id: str, records: Sequence[Record]) -> None:
             raise BadRecord(f"Event {record.seq} of run {run_id:.80}", "its body is not UTF-8") from None
         if record.run_id != run_id or not 0 < record.version < 1 << 31 or len(record.hash) != 32:
             raise BadRecord(f"Event {record.seq} of run {run_id:.80}", "its run, version or hash cannot be")
+
+
+def check_message(kind: object, body: object) -> None:
+    """Refuse a message that no store could keep as it is."""
+    if not (isinstance(kind, str) and is_kind(kind)):
+        raise BadInput(f"{shown(kind)} is not a kind of message.", advice="Use up to 64 of a-z, 0-9 and '_'.")
+    if not isinstance(body, str):
+        raise BadInput(f"The body of a message is text, not {shown(body)}.")
+    try:
+        size = len(body.encode())
+    except UnicodeEncodeError as error:
+        raise BadInput(f"The body of a message holds half a character at {error.start}.") from None
+    if size > MAX_MESSAGE:
+        raise TooLarge("The message", size, MAX_MESSAGE, advice="Keep long text as an artifact and send its digest.")

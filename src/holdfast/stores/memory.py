@@ -12,11 +12,12 @@ from holdfast.core.errors import (
     NotFound,
     OperationReused,
     SequenceConflict,
+    UsageError,
 )
 from holdfast.core.ids import check_digest, check_id
-from holdfast.ports import Append, Head, Lease, Owner, Projection, Record
+from holdfast.ports import Append, Head, Lease, Message, Owner, Projection, Record, Sql
 from holdfast.stores import blobs
-from holdfast.stores.grouping import check_records, one_by_one
+from holdfast.stores.grouping import check_message, check_records, one_by_one
 
 
 class _Run:
@@ -27,6 +28,7 @@ class _Run:
         self.owner: Owner | None = None
         self.until = 0.0
         self.snapshot: tuple[int, bytes] | None = None
+        self.messages: list[Message] = []
 
 
 class MemoryStore:
@@ -38,6 +40,7 @@ class MemoryStore:
         self._runs: dict[str, _Run] = {}
         self._ops: dict[str, tuple[str, int, bytes]] = {}
         self._artifacts: dict[str, tuple[str, int, bytes]] = {}
+        self._last_message = 0
 
     def take(self, run_id: str, owner: Owner, ttl: float) -> Lease:
         check_id(run_id, "The run id")
@@ -82,7 +85,13 @@ class MemoryStore:
         return run is not None and run.records[records[0].seq - 1 : records[-1].seq] == list(records)
 
     def append_all(self, appends: Sequence[Append]) -> list[Exception | None]:
-        return one_by_one(self, appends)
+        return one_by_one(self.append, appends)
+
+    def transact(self, lease: Lease, work: Callable[[Sql], Append]) -> None:
+        raise UsageError(
+            "The memory store has no SQL, so no statement can share a transaction with its events.",
+            advice="Use the SQLite or the PostgreSQL store.",
+        )
 
     def _leased(self, lease: Lease) -> _Run:
         run = self._runs.get(lease.run_id)
@@ -120,6 +129,26 @@ class MemoryStore:
             run = self._runs.get(run_id)
             found = run.records[after:] if run else []
         yield from found[:limit]
+
+    def post(self, run_id: str, kind: str, body: str) -> int:
+        check_message(kind, body)
+        with self._lock:
+            run = self._runs.get(run_id)
+            if run is None:
+                raise NotFound("run", run_id)
+            self._last_message += 1
+            run.messages.append(Message(self._last_message, kind, body))
+            return self._last_message
+
+    def messages(self, run_id: str, after: int = 0) -> list[Message]:
+        with self._lock:
+            run = self._runs.get(run_id)
+            return [message for message in run.messages if message.id > after] if run else []
+
+    def drop_messages(self, lease: Lease, upto: int) -> None:
+        with self._lock:
+            run = self._leased(lease)
+            run.messages = [message for message in run.messages if message.id > upto]
 
     def put_artifact(self, data: bytes) -> str:
         digest = blobs.digest_of(data)

@@ -1,29 +1,22 @@
 """The shared store: one PostgreSQL schema, many machines. Durable before acknowledged; leases by the server's clock only.
 
-An append is one statement in one transaction: it checks the lease epoch, the expected sequence and the previous hash,
-moves the head and inserts the events. When the answer is lost the same append is sent again, and its operation id keeps it
-once. Refuses a schema of a newer Holdfast, a database that is not UTF-8, and tables that were changed by another hand.
+Refuses a schema of a newer Holdfast, a database that is not UTF-8, and tables that were changed by another hand.
 """
 
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any, Self
 
-from psycopg import DataError, errors, sql
+from psycopg import errors, sql
 
 from holdfast.core.errors import (
-    BadRecord,
-    ChainBroken,
-    HoldfastError,
     LeaseHeld,
     LeaseLost,
     NewerSchema,
     NotFound,
-    OperationReused,
-    SequenceConflict,
     StoreError,
     StoreForeign,
     StoreReadOnly,
@@ -31,22 +24,24 @@ from holdfast.core.errors import (
     UsageError,
 )
 from holdfast.core.ids import check_digest, check_id, is_id
-from holdfast.ports import Append, Head, Lease, Owner, Projection, Record
-from holdfast.stores import blobs
-from holdfast.stores.grouping import check_records, one_by_one
+from holdfast.ports import Head, Lease, Message, Owner, Projection, Record
+from holdfast.stores import blobs, postgres_tables
+from holdfast.stores.grouping import check_message
+from holdfast.stores.postgres_commit import Appender
 from holdfast.stores.postgres_link import Link, PatientConnection
-from holdfast.stores.sqlfiles import migrations, queries
+from holdfast.stores.postgres_sql import PostgresLender
+from holdfast.stores.postgres_tables import SQL
+from holdfast.stores.sqlfiles import migrations
 
-SQL = queries("postgres")
 MIGRATIONS = migrations("postgres")
 KNOWN_VERSION = MIGRATIONS[-1][0]
 LARGEST_ARTIFACT = 128 * 1024 * 1024
 _GENESIS = bytes(32)
 _PAGE = 512
 _LAST = "\uffff"
+_MOST = (1 << 63) - 1
 _LOOK_FIRST = 64 * 1024
 _FACTS = ("engine_version", "fsync", "full_page_writes", "synchronous_commit", "bytes", "runs", "events", "artifacts")
-_TABLES = {"store", "runs", "events", "artifacts", "snapshots"}
 
 
 class PostgresStore:
@@ -65,8 +60,12 @@ class PostgresStore:
         self.read_only = read_only
         self.store_id = ""
         self._leases: dict[str, Lease] = {}
-        self._heads: dict[str, tuple[int, bytes]] = {}
         self._link = Link(url, schema=self.schema, size=pool_size, patience=patience, read_only=read_only)
+        self._lent = Link(url, schema=None, size=pool_size, patience=patience, read_only=read_only)
+        self._appender = Appender(self._link, self._check_writable)
+        self._lender = PostgresLender(self._lent, self._link, self._appender, self.schema)
+        self.append, self.append_all = self._appender.append, self._appender.append_all
+        self.transact = self._lender.transact
         self.place = self._link.place
         try:
             self._link.run(self._open, patience=0.0)
@@ -85,18 +84,18 @@ class PostgresStore:
 
     def _check_ours(self, connection: PatientConnection) -> int:
         """The schema version, 0 if there is none yet. Writes nothing."""
-        encoding, tables, meddled = _row(connection, "tables", {"schema": self.schema}) or ("nothing", [], [])
+        encoding, tables, meddled = postgres_tables.look(connection, self.schema)
         if encoding != "UTF8":
             raise StoreForeign(self.place, f"the database is encoded in {encoding}, not in UTF8")
         if "store" not in tables:
-            if _TABLES & set(tables):
+            if tables:
                 raise StoreForeign(self.place, f"the schema {self.schema} holds tables of somebody else")
             return 0
         version, self.store_id = _row(connection, "store") or (0, "")
         if version > KNOWN_VERSION:
             raise NewerSchema(f"{self.place} schema {self.schema}", version, KNOWN_VERSION)
         if meddled:
-            raise StoreForeign(self.place, f"the table {meddled[0]} has a trigger or rule that is not ours")
+            raise StoreForeign(self.place, f"the table {meddled[0]} has a trigger, rule or reference that is not ours")
         return int(version)
 
     def _migrate(self, connection: PatientConnection) -> None:
@@ -116,9 +115,11 @@ class PostgresStore:
 
     def close(self) -> None:
         """Give every lease back, if the server can be reached; otherwise they run out by its clock."""
+        self._lender.check_not_inside()
         with suppress(StoreError):
             for lease in list(self._leases.values()):
                 self._release(lease, patience=0.0)
+        self._lent.close()
         self._link.close()
 
     def __enter__(self) -> Self:
@@ -143,7 +144,7 @@ class PostgresStore:
                 raise LeaseHeld(run_id, _head(held).owner)
             row = self._one("take", values)
         epoch, seq, digest = row
-        self._heads[run_id] = (seq, digest)
+        self._appender.heads[run_id] = (seq, digest)
         self._leases[run_id] = lease = Lease(run_id, epoch, ttl)
         return lease
 
@@ -160,102 +161,6 @@ class PostgresStore:
         self._change("release", lease._asdict(), patience)
         if self._leases.get(lease.run_id) == lease:
             del self._leases[lease.run_id]
-
-    # --- appending
-
-    def append(self, lease: Lease, records: Sequence[Record], projection: Projection) -> None:
-        self._check_writable()
-        check_records(lease.run_id, records)
-        values = self._values(lease, records, projection)
-        name = "append" if len(records) == 1 else "append_many"
-
-        def work(connection: PatientConnection) -> HoldfastError | None:
-            try:
-                moved = connection.do(SQL[name], values).rowcount
-            except errors.UniqueViolation:
-                moved = 0
-            except DataError as error:
-                return BadRecord(f"Event {records[0].seq} of run {lease.run_id}", str(error).rstrip("."))
-            return None if moved else self._why_not(connection, lease, records[0].seq, values)
-
-        refusal = self._link.run(work)
-        if refusal is not None:
-            raise refusal
-        self._heads[lease.run_id] = (records[-1].seq, records[-1].hash)
-
-    def append_all(self, appends: Sequence[Append]) -> list[Exception | None]:
-        """One trip and one commit for all; what did not go in that way goes alone and learns why."""
-        try:
-            counts = self._pipelined(appends) if len(appends) > 1 else []
-        except HoldfastError:
-            counts = []
-        if not any(counts):
-            return one_by_one(self, appends)
-        alone = [append for append, count in zip(appends, counts, strict=True) if not count]
-        outcomes = iter(one_by_one(self, alone))
-        return [None if count else next(outcomes) for count in counts]
-
-    def _pipelined(self, appends: Sequence[Append]) -> list[int]:
-        """How many events of each append went in: all of it, or none."""
-        self._check_writable()
-        statements = []
-        for lease, records, shown in appends:
-            check_records(lease.run_id, records)
-            name = "append" if len(records) == 1 else "append_many"
-            statements.append((SQL[name], self._values(lease, records, shown)))
-
-        def work(connection: PatientConnection) -> list[int]:
-            with connection.pipeline():
-                cursors = [connection.cursor(binary=True).execute(*statement) for statement in statements]
-            return [cursor.rowcount for cursor in cursors]
-
-        counts = self._link.run(work)
-        for (lease, records, _), count in zip(appends, counts, strict=True):
-            if count:
-                self._heads[lease.run_id] = (records[-1].seq, records[-1].hash)
-        return counts
-
-    def _values(self, lease: Lease, records: Sequence[Record], shown: Projection) -> dict[str, Any]:
-        first, last = records[0], records[-1]
-        expected = first.seq - 1
-        known = self._heads.get(lease.run_id)
-        values = {
-            "run_id": lease.run_id, "epoch": lease.epoch, "ttl": lease.ttl,
-            "expected": expected, "previous": known[1] if known and known[0] == expected else None,
-            "seq": last.seq, "hash": last.hash, "at": last.at, "op": bytes.fromhex(first.op),
-            "last_op": bytes.fromhex(last.op),
-            **shown._asdict(), "title": _shown(shown.title),
-        }  # fmt: skip
-        if len(records) == 1:
-            return values | {"kind": first.kind, "version": first.version, "body": _text(first)}
-        return values | {
-            "first_at": first.at,
-            "kinds": [record.kind for record in records],
-            "versions": [record.version for record in records],
-            "ats": [record.at for record in records],
-            "ops": [bytes.fromhex(record.op) for record in records],
-            "parts": _parts(records),
-            "hashes": [record.hash for record in records],
-            "bodies": [_text(record) for record in records],
-        }
-
-    def _why_not(
-        self, connection: PatientConnection, lease: Lease, first: int, values: dict[str, Any]
-    ) -> HoldfastError | None:
-        """The reason an append moved nothing; None if these very records are already there."""
-        row = _row(connection, "standing", values)
-        if row is None:
-            return LeaseLost(lease.run_id, lease.epoch)
-        epoch, leased, seq, there, used = row
-        if there:
-            return None
-        if epoch != lease.epoch or not leased:
-            return LeaseLost(lease.run_id, lease.epoch)
-        if used:
-            return OperationReused(values["op"].hex())
-        if seq != values["expected"]:
-            return SequenceConflict(lease.run_id, values["expected"], seq)
-        return ChainBroken(lease.run_id, first)
 
     # --- reading
 
@@ -285,6 +190,27 @@ class PostgresStore:
             if len(rows) < size:
                 return
             after, left = rows[-1][1], None if left is None else left - size
+
+    # --- messages
+
+    def post(self, run_id: str, kind: str, body: str) -> int:
+        check_message(kind, body)
+        self._check_writable()
+        values = {"run_id": run_id, "token": secrets.token_bytes(16), "kind": kind, "body": body.encode()}
+        row = self._link.run(lambda connection: _post(connection, values)) if is_id(run_id) else None
+        if row is None:
+            raise NotFound("run", run_id)
+        return int(row[0])
+
+    def messages(self, run_id: str, after: int = 0) -> list[Message]:
+        rows = self._all("messages", {"run_id": run_id, "after": min(after, _MOST)}) if is_id(run_id) else []
+        return [Message(number, kind, bytes(body).decode()) for number, kind, body in rows]
+
+    def drop_messages(self, lease: Lease, upto: int) -> None:
+        self._check_writable()
+        held = self._one("drop_messages", {**lease._asdict(), "upto": min(upto, _MOST)})
+        if held is None or not held[0]:
+            raise LeaseLost(lease.run_id, lease.epoch)
 
     # --- artifacts and snapshots
 
@@ -326,6 +252,7 @@ class PostgresStore:
     def _check_writable(self) -> None:
         if self.read_only:
             raise StoreReadOnly(self.place, "it was opened for reading")
+        self._lender.check_not_inside()
 
     def _one(self, name: str, values: dict[str, Any]) -> tuple[Any, ...] | None:
         return self._link.run(lambda connection: _row(connection, name, values))
@@ -341,6 +268,14 @@ def _row(connection: PatientConnection, name: str, values: dict[str, Any] | None
     return connection.do(SQL[name], values).fetchone()
 
 
+def _post(connection: PatientConnection, values: dict[str, Any]) -> tuple[Any, ...] | None:
+    """The id of the message, left now or by an earlier try whose answer was lost; None if there is no such run."""
+    try:
+        return _row(connection, "post", values)
+    except errors.UniqueViolation:
+        return _row(connection, "posted", values)
+
+
 def _head(row: tuple[Any, ...]) -> Head:
     run_id, seq, digest = row[:3]
     started, updated, epoch, host, boot, pid, process_started, held = row[10:]
@@ -353,27 +288,7 @@ def _record(row: tuple[Any, ...]) -> Record:
     return Record(run_id, seq, kind, version, at, body.encode(), digest, op.hex())
 
 
-def _text(record: Record) -> str:
-    try:
-        return record.body.decode()
-    except UnicodeDecodeError as error:
-        raise BadRecord(f"Event {record.seq} of run {record.run_id}", f"its body is not UTF-8: {error}") from None
-
-
-def _shown(text: str) -> str:
-    """PostgreSQL keeps no NUL and no lone surrogate in text; a list shows the replacement sign, the log is exact."""
-    return text.replace("\0", "\ufffd").encode(errors="replace").decode()
-
-
 def _schema_name(name: str) -> str:
     if name.isascii() and name.isidentifier() and name == name.lower() and len(name) <= 63:
         return name
     raise UsageError(f"{name!r:.80} cannot name a schema.", advice="Use up to 63 of a-z, 0-9 and '_'.")
-
-
-def _parts(records: Sequence[Record]) -> list[int]:
-    """The place of each record within its own operation."""
-    parts: list[int] = []
-    for before, record in zip((None, *records), records, strict=False):
-        parts.append(parts[-1] + 1 if before is not None and before.op == record.op else 0)
-    return parts

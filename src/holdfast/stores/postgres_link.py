@@ -53,6 +53,7 @@ NAMES: dict[str, type[StoreError]] = {
     "08": StoreUnavailable,
     "28": StoreUnavailable,
     "3D": StoreUnavailable,
+    "25P03": StoreUnavailable,
     "53": StoreUnavailable,
     "57P": StoreUnavailable,
     "53100": StoreFull,
@@ -91,9 +92,12 @@ class PatientConnection(psycopg.Connection[TupleRow]):
 
 
 class Link:
-    """At most `size` connections to one server, kept for reuse, last returned first."""
+    """At most `size` connections to one server, kept for reuse, last returned first.
 
-    def __init__(self, url: str, *, schema: str, size: int, patience: float, read_only: bool) -> None:
+    They find the tables of `schema`; without one, those that the server, the role or the address says.
+    """
+
+    def __init__(self, url: str, *, schema: str | None, size: int, patience: float, read_only: bool) -> None:
         self.patience = patience
         self._conninfo = _conninfo(url, schema, patience, read_only)
         self.place = place_of(url)
@@ -119,7 +123,7 @@ class Link:
 
     @contextmanager
     def borrow(self) -> Iterator[PatientConnection]:
-        self._check_usable()
+        self.check_usable()
         if not self._slots.acquire(timeout=self.patience):
             raise StoreBusy(self.place, f"no connection became free within {self.patience:g} seconds")
         try:
@@ -133,8 +137,13 @@ class Link:
 
     def close(self) -> None:
         self._closed = True
-        if os.getpid() == self._pid:
+        if self.is_ours:
             self._drop_idle()
+
+    @property
+    def is_ours(self) -> bool:
+        """Whether this process made it, and not one that it was forked from."""
+        return os.getpid() == self._pid
 
     def named(self, error: psycopg.Error) -> StoreError:
         """The one door: an error of the driver as one of ours."""
@@ -142,12 +151,12 @@ class Link:
         kind = next((NAMES[state[:end]] for end in (5, 3, 2) if state[:end] in NAMES), None)
         if kind is None:
             kind = StoreUnavailable if not state and isinstance(error, psycopg.OperationalError) else StoreError
-        return kind(self.place, _first_line(error))
+        return kind(self.place, first_line(error))
 
-    def _check_usable(self) -> None:
+    def check_usable(self) -> None:
         if self._closed:
             raise StoreClosed(self.place, "the store was closed")
-        if os.getpid() != self._pid:
+        if not self.is_ours:
             raise StoreClosed(self.place, "the store was opened by another process before a fork")
 
     def _idle_one(self) -> PatientConnection | None:
@@ -167,6 +176,8 @@ class Link:
         if not lost and not self._closed and connection.info.transaction_status == TransactionStatus.IDLE:
             self._idle.append(connection)
             return
+        if not self.is_ours:
+            return  # a child that was forked in mid-use: closing would end the connection of its parent
         connection.close()
         if lost:
             self._drop_idle()
@@ -190,12 +201,16 @@ def place_of(url: str) -> str:
     return f"PostgreSQL {host}:{parts.get('port') or 5432}/{parts.get('dbname') or parts.get('user') or ''}"
 
 
-def _conninfo(url: str, schema: str, patience: float, read_only: bool) -> str:
+def search_path(schema: str) -> str:
+    return f"{schema},pg_temp"
+
+
+def _conninfo(url: str, schema: str | None, patience: float, read_only: bool) -> str:
     given = {name: value for name, value in _parse(url).items() if value is not None}
     wait = round(min(max(patience / 3, 2), 5))
     milliseconds = int(max(patience / 3, 0.5) * 1000)
     settings = {
-        "search_path": f"{schema},pg_temp",
+        **({} if schema is None else {"search_path": search_path(schema)}),
         "synchronous_commit": "on",
         "statement_timeout": milliseconds,
         "lock_timeout": milliseconds // 2,
@@ -222,6 +237,6 @@ def _parse(url: str) -> dict[str, Any]:
         ) from None
 
 
-def _first_line(error: psycopg.Error) -> str:
+def first_line(error: psycopg.Error) -> str:
     text = str(error).strip() or type(error).__name__
     return text.splitlines()[0].rstrip(".:")

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+from functools import cache
 
 _FOLDER = os.path.join(os.path.dirname(__file__), "sql")
 _NAME = "-- name: "
 
 
+@cache
 def queries(engine: str) -> dict[str, str]:
     """The named queries of `sql/<engine>/queries.sql`: each begins with a line `-- name: <name>`."""
     found: dict[str, str] = {}

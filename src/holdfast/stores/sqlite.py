@@ -13,15 +13,18 @@ import apsw
 
 from holdfast.core.errors import LeaseHeld, LeaseLost, NotFound, StoreUnreadable, TailLost
 from holdfast.core.ids import check_digest, check_id, is_id
-from holdfast.ports import Head, Lease, Owner, Projection, Record
+from holdfast.ports import Head, Lease, Message, Owner, Projection, Record
 from holdfast.stores import blobs, sqlite_file
+from holdfast.stores.grouping import check_message
 from holdfast.stores.locks import LifeLocks
 from holdfast.stores.sqlite_commit import Committer, Holding
 from holdfast.stores.sqlite_file import SQL
+from holdfast.stores.sqlite_sql import Lender
 from holdfast.stores.sqlite_writer import SEQ, SHIFT, Writer, check_witness, every, one
 
 _PAGE = 512
 _LAST = "\uffff"
+_MOST = (1 << 63) - 1
 
 
 class SqliteStore:
@@ -48,6 +51,7 @@ class SqliteStore:
         self._committer = Committer(self._writer)
         self.append = self._committer.append
         self.append_all = self._committer.append_all
+        self.transact = Lender(self._committer).transact
         self._closed = False
         _STORES.add(self)
         try:
@@ -55,6 +59,7 @@ class SqliteStore:
                 self._open_reading() if read_only else self._writer.open(now)
         except BaseException:
             self._leave()
+            self._writer.abandon()
             raise
 
     # --- opening and closing
@@ -95,6 +100,8 @@ class SqliteStore:
         """Leases held through this store end with it: their locked bytes are let go."""
         if self._closed:
             return
+        with self._writer.turn:
+            self._writer.check_not_lent()
         self._closed = True
         with ExitStack() as closing:
             closing.callback(self._leave)
@@ -262,6 +269,36 @@ class SqliteStore:
                 raise StoreUnreadable(self.path, f"the row of run {run_id} has columns of a wrong type")
             seq, digest = kept_seq, kept_hash  # what the run once was: verify will not find it in the log
         return Head(run_id, seq, digest, Projection(*row[4:11]), row[11], row[12], epoch, owner, held)
+
+    # --- messages
+
+    def post(self, run_id: str, kind: str, body: str) -> int:
+        check_message(kind, body)
+        if not is_id(run_id):
+            raise NotFound("run", run_id)
+        with self._writer.transaction() as writer:
+            row = one(writer, "run_no", (run_id,))
+            if row is None:
+                raise NotFound("run", run_id)
+            ((number,),) = every(writer, "next_message", ())
+            writer.execute(SQL["post"], (number, row[0], kind, body))
+        return int(number)
+
+    def messages(self, run_id: str, after: int = 0) -> list[Message]:
+        if not is_id(run_id):
+            return []
+        with self._reading() as reader:
+            rows = every(reader, "messages", (run_id, min(after, _MOST)))
+        if not all(_typed(row, (int, str, str)) for row in rows):
+            raise StoreUnreadable(self.path, f"a message of run {run_id} has columns of a wrong type")
+        return [Message(*row) for row in rows]
+
+    def drop_messages(self, lease: Lease, upto: int) -> None:
+        holding = self._holding(lease)
+        with self._writer.transaction() as writer:
+            if one(writer, "stands", (holding.number, lease.epoch)) is None:
+                raise LeaseLost(lease.run_id, lease.epoch)
+            writer.execute(SQL["drop_messages"], (holding.number, min(upto, _MOST)))
 
     # --- artifacts and snapshots
 

@@ -142,6 +142,7 @@ class Committer:
 
     def _commit_queue(self) -> None:
         """Commit what waits, in its order. Each becomes done, by itself or by an error that is all of theirs."""
+        self.writer.check_not_lent()
         group = list(islice(self.queue, _MOST))
         try:
             self._commit(group)
@@ -184,6 +185,22 @@ class Committer:
         except BaseException:
             self.writer.ready = None
             raise
+        self._acknowledge(group, outcomes, now)
+
+    def conclude(self, connection: apsw.Connection, append: Append) -> None:
+        """End the transaction that is open with this append: commit both, or raise. A repeat is undone: it is there already."""
+        request, now = Request(*append), time.monotonic_ns()
+        try:
+            outcome = self._write(connection, request, now)
+            connection.execute("commit" if outcome[0] else "rollback")
+            self._acknowledge([request], [outcome], now)
+        except (apsw.Error, OSError, *_MALFORMED) as error:
+            raise self._named(error, append.lease.run_id) from error
+        if request.error is not None:
+            raise request.error
+
+    def _acknowledge(self, group: list[Request], outcomes: list[Outcome], now: int) -> None:
+        """They are committed: remember where their runs end, tell the witness, and only then say so."""
         for request, (place, until, error) in zip(group, outcomes, strict=True):
             request.error = error
             if place:

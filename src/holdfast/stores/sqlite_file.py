@@ -10,6 +10,7 @@ import os
 import stat
 import time
 from collections.abc import Callable
+from typing import Any
 
 import apsw
 
@@ -23,6 +24,7 @@ from holdfast.core.errors import (
     StoreReadOnly,
     StoreUnreadable,
 )
+from holdfast.stores import sqlite_app
 from holdfast.stores.sqlfiles import migrations, queries
 
 APPLICATION_ID = 0x486F6C64  # "Hold"
@@ -31,7 +33,7 @@ SAFE_SQLITE = (3, 51, 3)
 WAL_PAGES = 1000
 _WAL_HEADER = 32
 WAL_KEEP_BYTES = 64 * 1024 * 1024
-FINGERPRINTS = {1: "90d2107c11c6a22384aa6721f9fbc66a2256faeefa0d2fc672946eb8cd33abbf"}
+FINGERPRINTS = {1: "f528d7d2a844155dc854f80abfde4b63303a7660627cfee503a017aa67cb59ac"}
 SQL = queries("sqlite")
 
 _WRITE = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_NOFOLLOW
@@ -256,16 +258,29 @@ def _identify(connection: apsw.Connection, path: str) -> None:
     version = int(connection.pragma("user_version"))
     if version > SCHEMA_VERSION:
         raise NewerSchema(path, version, SCHEMA_VERSION)
-    if FINGERPRINTS.get(version) != fingerprint(connection):
+    if not is_sound(connection, version):
         raise StoreForeign(path, "its tables are not the ones Holdfast made (a trigger, a view or a changed table)")
 
 
+def is_sound(connection: apsw.Connection, version: int = SCHEMA_VERSION) -> bool:
+    """Whether our tables are as we made them, and all others are plain ones of the user."""
+    rows = _all(connection, SQL["schema"])
+    ours = [row for row in rows if not sqlite_app.is_plain(row)]
+    if FINGERPRINTS.get(version) != _digest(ours):
+        return False
+    return len(ours) == len(rows) or sqlite_app.is_understood(rows, _all(connection, SQL["objects"]))
+
+
 def fingerprint(connection: apsw.Connection) -> str:
-    rows = _all(connection, "select type, name, tbl_name, coalesce(sql, '') from sqlite_schema order by type, name")
-    return hashlib.sha256(repr(rows).encode()).hexdigest()
+    """What identifies the tables of a schema version; those of the user have no part in it."""
+    return _digest([row for row in _all(connection, SQL["schema"]) if not sqlite_app.is_plain(row)])
 
 
-def _all(connection: apsw.Connection, sql: str) -> list[tuple[object, ...]]:
+def _digest(rows: list[tuple[Any, ...]]) -> str:
+    return hashlib.sha256(repr([row[:4] for row in rows]).encode()).hexdigest()
+
+
+def _all(connection: apsw.Connection, sql: str) -> list[tuple[Any, ...]]:
     return list(connection.execute(sql))
 
 
@@ -279,6 +294,7 @@ _DOORS: tuple[tuple[type[Exception], type[HoldfastError], str], ...] = (
     (apsw.CantOpenError, StoreUnreadable, "the database file cannot be opened"),
     (apsw.IOError, StoreBroken, "an input or output error"),
 )
+OF_THE_FILE = tuple(kind for kind, _, _ in _DOORS)
 
 
 def translate(error: Exception, path: str) -> HoldfastError:

@@ -20,6 +20,7 @@ from holdfast.core.errors import (
     TailLost,
 )
 from holdfast.stores import sqlite_file
+from holdfast.stores.lending import nested
 from holdfast.stores.sqlite_file import SQL, translate
 from holdfast.stores.witness import GROUPS, Witness, sightings
 
@@ -30,7 +31,10 @@ _SHORT_LOG = 64 * 4096
 
 
 class Writer:
-    """Opens, checks, mends and closes. Whoever writes holds `turn` and asks for the `connection`."""
+    """Opens, checks, mends and closes. Whoever writes holds `turn` and asks for the `connection`.
+
+    `lent` is the connection while its transaction belongs to the user's statements.
+    """
 
     def __init__(self, path: str, patience: float, strict: bool, read_only: bool) -> None:
         self.path = path
@@ -41,6 +45,7 @@ class Writer:
         self.witness = Witness(path + "-witness")
         self.witness_state = LAGGING
         self.turn = threading.RLock()
+        self.lent: apsw.Connection | None = None
         self.ready: apsw.Connection | None = None
         self.synced = 0
         self._connection: apsw.Connection | None = None
@@ -88,6 +93,12 @@ class Writer:
                 closing.callback(self._connection.close)
                 closing.callback(self._shorten, self._connection)
 
+    def abandon(self) -> None:
+        """Let go of everything after an opening that failed."""
+        self.witness.close()
+        if self._connection is not None:
+            self._connection.close()
+
     def _shorten(self, connection: apsw.Connection) -> None:
         """Whoever opens the store first reads the whole write-ahead log: leave a short one. Safe to fail, safe to skip."""
         if os.path.getsize(self.path + "-wal") > _SHORT_LOG:
@@ -97,7 +108,7 @@ class Writer:
 
     def refuse(self, problem: str) -> None:
         """From now on every use is refused with this reason."""
-        self.ready, self._refusal = None, problem
+        self.ready, self.lent, self._refusal = None, None, problem
 
     def in_child(self) -> None:
         self.turn = threading.RLock()
@@ -109,12 +120,20 @@ class Writer:
         if self._refusal:
             raise StoreClosed(self.path, self._refusal)
 
+    def check_not_lent(self) -> None:
+        """Whoever has the turn and finds the connection lent is inside of the work it was lent to."""
+        if self.lent is not None and self.lent.in_transaction:
+            raise nested()
+        self.lent = None
+
     def connection(self) -> apsw.Connection:
         """The connection, sound and outside of any transaction; `ready` is the same without asking."""
         self.check_usable()
+        self.check_not_lent()
         if self.read_only:
             raise StoreReadOnly(self.path, "it was opened for reading")
         connection = self._mended() if self._broken else self._connection or self._connect()
+        connection.authorizer = None
         roll_back(connection)
         self.ready = connection
         return connection
@@ -199,9 +218,9 @@ class Writer:
 def check_witness(connection: apsw.Connection, path: str) -> tuple[str, str]:
     """Every head the witness saw must be in the log, with its hash. The store's id, and the state of its witness."""
     rows = list(connection.execute(SQL["store"]))
-    if not rows:
+    store_id = str(rows[0][0]) if rows else ""
+    if len(store_id) != 32 or not store_id.isascii():
         raise StoreUnreadable(path, "it does not say which store it is")
-    store_id = str(rows[0][0])
     seen = sightings(path + "-witness")
     for sighting in seen or ():
         if sighting.store_id != store_id:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple, Protocol, Self, TypeVar, cast
 
 from holdfast.core.errors import StoreUnavailable
-from holdfast.ports import Append, Head, Lease, Owner, Projection, Record
+from holdfast.ports import Append, Head, Lease, Message, Owner, Projection, Record, Sql
 from holdfast.testing.simulation_model import Model
 
 T = TypeVar("T")
@@ -134,6 +134,18 @@ class Link:
 
     def heads(self, limit: int | None = None, after: str | None = None, unfinished: bool = False) -> Iterator[Head]:
         return self.model.store.heads(limit, after, unfinished)
+
+    def transact(self, lease: Lease, work: Callable[[Sql], Append]) -> None:
+        self.model.store.transact(lease, work)
+
+    def post(self, run_id: str, kind: str, body: str) -> int:
+        return self.model.store.post(run_id, kind, body)
+
+    def messages(self, run_id: str, after: int = 0) -> list[Message]:
+        return self.model.store.messages(run_id, after)
+
+    def drop_messages(self, lease: Lease, upto: int) -> None:
+        self.model.store.drop_messages(lease, upto)
 
     def get_artifact(self, digest: str) -> bytes:
         return self.model.store.get_artifact(digest)

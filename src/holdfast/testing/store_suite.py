@@ -5,9 +5,6 @@ Every store passes the same suite, so nothing above a store needs to know which 
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 from holdfast.core.errors import (
@@ -23,31 +20,14 @@ from holdfast.core.errors import (
 from holdfast.core.events import NoteRecorded, RunFinished, RunStarted
 from holdfast.core.state import projection
 from holdfast.core.wire import GENESIS, check_chain
-from holdfast.ports import Append, Lease, Owner, Store
+from holdfast.ports import Append, Lease, Owner
 from holdfast.testing.author import ANOTHER, AT, LONG, SOMEBODY, Author, in_threads, operations, refused
+from holdfast.testing.store_messages import MessagePromises
+from holdfast.testing.store_sql import SqlPromises
 
 
-class StoreSuite:
-    """Subclass it as `class TestMyStore(StoreSuite)` and give it `make_store`."""
-
-    def make_store(self, folder: Path) -> Store:
-        """A fresh, empty store."""
-        raise NotImplementedError
-
-    def let_lease_end(self, store: Store) -> None:
-        """Make a lease of 0.05 seconds run out by the database's clock."""
-        threading.Event().wait(0.12)
-
-    @contextmanager
-    def store(self, folder: Path) -> Iterator[Store]:
-        store = self.make_store(folder)
-        try:
-            yield store
-        finally:
-            store.close()
-
-    def author(self, store: Store, run_id: str = "run-1", start: int = 1, ttl: float = LONG) -> Author:
-        return Author(store, run_id, operations(start), ttl)
+class StoreSuite(MessagePromises, SqlPromises):
+    """Subclass it as `class TestMyStore(StoreSuite)` and give it `make_store`, and `placeholder` if it has SQL."""
 
     # --- the log
 

@@ -1,11 +1,13 @@
 -- The log of many runs in one PostgreSQL schema. There are no triggers, views, rules or functions, ever.
 
--- who this store is, and which migrations it has had
+-- who this store is, which migrations it has had, and how many messages: whoever counts one is alone until it is committed,
+-- so no message becomes visible after one with a greater id
 create table store (
     id integer primary key check (id = 1),
     schema_version integer not null,
     store_id text not null,
-    created_at timestamptz not null default clock_timestamp()
+    created_at timestamptz not null default clock_timestamp(),
+    last_message bigint not null default 0
 );
 
 -- one row a run: its head, what a list shows of it, and the lease.
@@ -67,3 +69,16 @@ create table snapshots (
     seq bigint not null,
     data bytea not null
 );
+
+-- what was left for a run by those who do not hold its lease. The body is UTF-8; text here keeps no NUL.
+-- A message that was taken in loses its body and stays: so one whose answer was lost is recognised when it is repeated.
+create table messages (
+    id bigint primary key,
+    run_id text collate "C" not null,
+    token bytea not null unique,
+    kind text not null,
+    body bytea not null,
+    dropped boolean not null default false
+);
+
+create index messages_waiting on messages (run_id, id) where not dropped;

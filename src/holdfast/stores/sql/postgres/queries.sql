@@ -94,6 +94,19 @@ select runs.epoch, runs.token is not null, runs.seq,
     exists (select from events where op = %(op)s and part = 0)
 from runs where run_id = %(run_id)s
 
+-- the search path that the server gives, without the schema of the store: its name may be that of the role
+-- name: theirs
+select set_config('search_path', coalesce(string_agg(quote_ident(name), ', ' order by place), ''), true)
+from unnest(current_schemas(false)) with ordinality as found (name, place) where name <> %(schema)s
+
+-- a statement of the user may have changed these: here they are again what every append has
+-- name: ours
+select set_config('search_path', %(path)s, true), set_config('synchronous_commit', 'on', true)
+
+-- wait until whoever moves the run is done with it
+-- name: await_run
+select 1 from runs where run_id = %(run_id)s for update
+
 -- name: run
 select run_id, seq, hash, mission_id, title, status, stop_reason, steps_done, steps_open, effects_open,
     started_at, updated_at, epoch, owner_host, owner_boot, owner_pid, owner_started,
@@ -115,6 +128,33 @@ from runs where seq > 0 and status <> 'finished' and run_id < %(before)s order b
 -- name: events
 select run_id, seq, kind, version, at, body, hash, op from events
 where run_id = %(run_id)s and seq > %(after)s order by seq limit %(limit)s
+
+-- a message is counted and left in one statement; the token is unique, so one that is repeated goes in once
+-- name: post
+with counted as (
+    update store set last_message = last_message + 1
+    where id = 1 and exists (select from runs where run_id = %(run_id)s)
+    returning last_message
+)
+insert into messages (id, run_id, token, kind, body)
+select last_message, %(run_id)s, %(token)s, %(kind)s, %(body)s from counted
+returning id
+
+-- name: posted
+select id from messages where token = %(token)s
+
+-- name: messages
+select id, kind, body from messages where run_id = %(run_id)s and id > %(after)s and not dropped order by id
+
+-- false if the lease does not stand
+-- name: drop_messages
+with held as (
+    select run_id from runs where run_id = %(run_id)s and epoch = %(epoch)s and token is not null for share
+), gone as (
+    update messages set dropped = true, body = ''
+    from held where messages.run_id = held.run_id and id <= %(upto)s and not dropped
+)
+select exists (select from held)
 
 -- name: has_artifact
 select exists (select from artifacts where digest = %(digest)s)

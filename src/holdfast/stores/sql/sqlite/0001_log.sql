@@ -1,10 +1,12 @@
 -- The log of many runs in one file. Every table is strict; there are no triggers, views or virtual tables, ever.
+-- Tables whose names begin with app_ belong to the user.
 
--- who this store is: the witness beside the file names it
+-- who this store is: the witness beside the file names it; and how many messages it has had, so that no id comes twice
 create table store (
     id integer primary key check (id = 1),
     store_id text not null,
-    created_at text not null
+    created_at text not null,
+    last_message integer not null default 0
 ) strict;
 
 -- one row a run: what changes seldom, and the lease; where it stands is in its last event
@@ -58,3 +60,13 @@ create table snapshots (
     seq integer not null,
     data blob not null
 ) strict;
+
+-- what was left for a run by those who do not hold its lease, until its log has taken it in
+create table messages (
+    id integer primary key,
+    run_no integer not null,
+    kind text not null,
+    body text not null
+) strict;
+
+create index messages_run on messages (run_no);

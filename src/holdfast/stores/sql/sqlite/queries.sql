@@ -128,6 +128,30 @@ on conflict (run_no) do update set seq = excluded.seq, data = excluded.data wher
 -- name: load_snapshot
 select seq, data from snapshots where run_no = ?
 
+-- name: next_message
+update store set last_message = last_message + 1 where id = 1 returning last_message
+
+-- name: post
+insert into messages (id, run_no, kind, body) values (?, ?, ?, ?)
+
+-- name: messages
+select id, kind, body from messages where run_no = (select run_no from runs where run_id = ?) and id > ? order by id
+
+-- name: drop_messages
+delete from messages where run_no = ? and id <= ?
+
+-- name: stands
+select 1 from runs where run_no = ? and epoch = ? and owner_pid is not null
+
+-- name: schema
+select type, name, tbl_name, coalesce(sql, ''), rootpage from sqlite_schema order by type, name
+
+-- what SQLite has understood of the schema: each table with its kind and its indexes (a table without rowid is its key's)
+-- name: objects
+select t.name, t.type, i.name from pragma_table_list t
+left join pragma_index_list(t.name) i on not (t.wr and i.origin = 'pk')
+where t.schema = 'main' and t.name <> 'sqlite_schema'
+
 -- name: store
 select store_id, created_at from store where id = 1
 

@@ -1,0 +1,275 @@
+"""The only way git is started: nothing that a repository says is executed. Refuses what is not a whole, plain repository.
+
+The environment is made anew, arguments are lists, a name that a caller chose stands behind `--end-of-options` or goes
+in through stdin. Time and output are bounded. What git can be talked into, and how it is kept from it: `git_config`.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import re
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from holdfast.adapters.ledger import sync_folder
+from holdfast.adapters.probes.common import EffectError
+from holdfast.adapters.probes.git_config import (
+    ENVIRONMENT,
+    FIXED,
+    KEPT,
+    KEPT_FOR_REMOTES,
+    LOCAL,
+    Setting,
+    overrides,
+    parse_settings,
+)
+from holdfast.adapters.probes.programs import Finished, Limits, find_program, run, search_path
+from holdfast.core.errors import UsageError
+from holdfast.core.stops import snippet
+
+OLDEST = (2, 31)  # the first that takes settings from numbered variables; an older one would not hear our overrides
+SECONDS = 60.0
+_MOST = 4096
+_ID = re.compile("[0-9a-f]{40}|[0-9a-f]{64}")
+_USER = re.compile(r"://[^/@\s]+@")
+
+
+class Repository(NamedTuple):
+    """Where a repository keeps what: its work tree, the git folder of that work tree, and what all its work trees share."""
+
+    top: str
+    git_dir: str
+    common: str
+
+    @property
+    def objects(self) -> str:
+        return os.path.join(self.common, "objects")
+
+    @property
+    def index_file(self) -> str:
+        return os.path.join(self.git_dir, "index")
+
+    def locks(self, ref: str) -> list[str]:
+        """Lock files that a killed git may have left and that keep the next one from writing."""
+        places = [os.path.join(self.git_dir, name) for name in ("index.lock", "HEAD.lock")]
+        places += [os.path.join(self.common, name) for name in (f"{ref}.lock", "packed-refs.lock")]
+        return [place for place in places if os.path.lexists(place)]
+
+
+def find_repository(path: str) -> Repository:
+    """The repository whose work tree has its top at `path`. One that points elsewhere must be pointed back at."""
+    top = os.path.realpath(path)
+    git = os.path.join(top, ".git")
+    if os.path.islink(git) or not os.path.lexists(git):
+        raise EffectError(f"{top} is not the top of a git work tree.", advice="Name the folder that holds .git.")
+    if os.path.isfile(git):
+        return _linked(top, git)
+    if os.path.lexists(os.path.join(git, "commondir")):
+        raise EffectError(f"{git} says that it belongs to another repository.", advice="Remove its file `commondir`.")
+    return Repository(top, git, git)
+
+
+def _linked(top: str, git: str) -> Repository:
+    line = _first_line(git)
+    git_dir = os.path.realpath(os.path.join(top, line.removeprefix("gitdir: ")))
+    common = os.path.dirname(os.path.dirname(git_dir))
+    names_back = os.path.realpath(os.path.join(git_dir, _first_line(os.path.join(git_dir, "gitdir"))))
+    named = os.path.realpath(os.path.join(git_dir, _first_line(os.path.join(git_dir, "commondir"))))
+    if not line.startswith("gitdir: ") or names_back != git or named != common:
+        raise EffectError(
+            f"{git} names a git folder that does not name it back.",
+            advice="Use the main work tree, or one made by `git worktree add`. Submodules are not supported.",
+        )
+    return Repository(top, git_dir, common)
+
+
+def _first_line(path: str) -> str:
+    if not os.path.isfile(path):
+        return ""
+    with open(path, encoding="utf-8", errors="surrogateescape") as file:
+        return file.read(_MOST).partition("\n")[0].replace("\0", "")
+
+
+class Git:
+    """Git in one repository, or in none. `held` are locks that the programs it starts shall hold too."""
+
+    def __init__(
+        self, place: Repository | None, environ: Mapping[str, str] | None = None, seconds: float = SECONDS
+    ) -> None:
+        self.place = place
+        self.given = os.environ if environ is None else environ
+        self.program = find_program("git", self.given)
+        self.limits = Limits(seconds)
+        self.held: tuple[int, ...] = ()
+        check_version(self.program, search_path(self.given))
+
+    @functools.cached_property
+    def settings(self) -> list[Setting]:
+        """All that the user and the repository configured. Reading it starts nothing."""
+        self._check_owner()
+        return parse_settings(self._run(["config", "--list", "--show-scope", "-z"], self._environment({})).out)
+
+    @functools.cached_property
+    def environment(self) -> dict[str, str]:
+        return self._environment(overrides(self.settings))
+
+    def _environment(self, more: Mapping[str, str]) -> dict[str, str]:
+        kept = {name: self.given[name] for name in KEPT if name in self.given}
+        return {
+            **kept,
+            **ENVIRONMENT,
+            "PATH": search_path(self.given),
+            **self._where(),
+            **numbered({**FIXED, **LOCAL, **more}),
+        }
+
+    def _where(self) -> dict[str, str]:
+        if self.place is None:
+            return {"GIT_DIR": "/dev/null"}
+        return {"GIT_DIR": self.place.git_dir, "GIT_WORK_TREE": self.place.top}
+
+    def _check_owner(self) -> None:
+        """Naming the git folder keeps git from asking whose it is; so let git ask, if it is not ours."""
+        place = self.place
+        if place is None or all(os.stat(path).st_uid == os.geteuid() for path in place):
+            return
+        environment = {name: value for name, value in self._environment({}).items() if name not in self._where()}
+        environment["GIT_CEILING_DIRECTORIES"] = os.path.dirname(place.top)
+        self._run(["rev-parse", "--git-dir"], environment)
+
+    # --- running
+
+    def __call__(self, *argv: str, stdin: bytes = b"", index: str | None = None) -> bytes:
+        """What git says; a failure is an error."""
+        return self._checked(argv, self.ask(*argv, stdin=stdin, index=index)).out
+
+    def ask(self, *argv: str, stdin: bytes = b"", index: str | None = None) -> Finished:
+        """Run it, whatever its exit code."""
+        environment = self.environment if index is None else {**self.environment, "GIT_INDEX_FILE": index}
+        return run([self.program, *argv], environment, self.limits, cwd=self._cwd(), stdin=stdin, keep=self.held)
+
+    def _cwd(self) -> str:
+        return "/" if self.place is None else self.place.top
+
+    def _run(self, argv: Sequence[str], environment: Mapping[str, str]) -> Finished:
+        return self._checked(argv, run([self.program, *argv], environment, self.limits, cwd=self._cwd()))
+
+    def _checked(self, argv: Sequence[str], finished: Finished) -> Finished:
+        if finished.code:
+            raise EffectError(f"`git {argv[0]}` failed: {complaint(finished)}")
+        return finished
+
+    # --- looking
+
+    def line(self, *argv: str, stdin: bytes = b"", index: str | None = None) -> str:
+        return self(*argv, stdin=stdin, index=index).decode("utf-8", "surrogateescape").rstrip("\n")
+
+    def value_of(self, ref: str) -> str | None:
+        """The object a ref points at; None if there is no such ref."""
+        argv = ("for-each-ref", "--format=%(refname) %(objectname)", "--end-of-options", ref)
+        finished = self._checked(argv, self.ask(*argv))
+        if ref.encode() in finished.err:
+            raise EffectError(f"The ref {ref} cannot be read: {complaint(finished)}")
+        return dict(line.split(" ") for line in finished.out.decode().splitlines()).get(ref)
+
+    def head_ref(self) -> str | None:
+        """The branch that HEAD stands on, by its full name; None if it stands on no branch."""
+        finished = self.ask("symbolic-ref", "--quiet", "HEAD")
+        return finished.out.decode().strip() or None
+
+    def resolve(self, name: str) -> str:
+        """The commit that a name means here and now."""
+        finished = self.ask("rev-parse", "--verify", "--quiet", "--end-of-options", f"{name}^{{commit}}")
+        if finished.code:
+            raise EffectError(f"There is no commit {name!r:.120} in this repository.")
+        return check_id(finished.out.decode().strip())
+
+    def contains(self, tip: str, commit: str) -> bool:
+        """Whether a commit is in the history of another."""
+        finished = self.ask("merge-base", "--is-ancestor", commit, tip)
+        if finished.code not in (0, 1):
+            raise EffectError(f"`git merge-base` failed: {complaint(finished)}")
+        return finished.code == 0
+
+    def body_of(self, object_id: str, kind: str) -> bytes:
+        return self("cat-file", kind, object_id)
+
+    # --- changing
+
+    def move(self, ref: str, new: str, old: str | None, reason: str) -> None:
+        """Let a ref point at `new` if it still points at `old` (None: if it does not exist), all or nothing."""
+        order = f"create {ref}\0{new}\0" if old is None else f"update {ref}\0{new}\0{old}\0"
+        self("update-ref", "--no-deref", "-m", reason, "--stdin", "-z", stdin=order.encode())
+
+    def sync(self, ref: str) -> None:
+        """Make the names durable under which git put objects and refs; it syncs their contents itself."""
+        assert self.place is not None
+        objects = [os.path.join(self.place.objects, name) for name in os.listdir(self.place.objects) if len(name) == 2]
+        for folder in (*objects, self.place.objects, *_up(self.place.common, ref), self.place.common):
+            if os.path.isdir(folder):
+                sync_folder(folder)
+
+
+class RemoteGit(Git):
+    """Git that talks to another repository. Of this one it sees no setting, and with no `place` nothing at all."""
+
+    def __init__(self, environ: Mapping[str, str] | None, seconds: float, protocols: Sequence[str]) -> None:
+        super().__init__(None, environ, seconds)
+        self.protocols = protocols
+        self.objects_of: dict[str, str] = {"GIT_DIR": "/dev/null"}
+
+    @property
+    def environment(self) -> dict[str, str]:
+        kept = {name: self.given[name] for name in (*KEPT, *KEPT_FOR_REMOTES) if name in self.given}
+        closed = {**ENVIRONMENT, "GIT_ALLOW_PROTOCOL": ":".join(self.protocols)}
+        return {**kept, **closed, "PATH": search_path(self.given), **self.objects_of, **numbered(FIXED)}
+
+
+def _up(top: str, ref: str) -> list[str]:
+    """The folders of a ref and of its log, from the inside out."""
+    folders = []
+    for path in (ref, os.path.join("logs", ref)):
+        while path := os.path.dirname(path):
+            folders.append(os.path.join(top, path))
+    return folders
+
+
+def numbered(settings: Mapping[str, str]) -> dict[str, str]:
+    """Settings as environment variables: a name may hold `=`, which `-c name=value` could not say."""
+    said = {"GIT_CONFIG_COUNT": str(len(settings))}
+    for number, (name, value) in enumerate(settings.items()):
+        said |= {f"GIT_CONFIG_KEY_{number}": name, f"GIT_CONFIG_VALUE_{number}": value}
+    return said
+
+
+@functools.cache
+def check_version(program: str, path: str) -> None:
+    finished = run([program, "version"], {"PATH": path, "LC_ALL": "C"}, Limits(SECONDS))
+    found = re.search(rb"(\d+)\.(\d+)", finished.out)
+    if finished.code or not found or (int(found[1]), int(found[2])) < OLDEST:
+        wanted = ".".join(map(str, OLDEST))
+        raise EffectError(f"{program} is not git {wanted} or newer.", advice=f"Install git {wanted} or newer.")
+
+
+def check_place(repo: str) -> None:
+    if not os.path.isabs(repo):
+        raise UsageError(f"{repo!r:.200} is not an absolute path.", advice="Name the repository by its whole path.")
+
+
+def check_id(value: str) -> str:
+    if not _ID.fullmatch(value):
+        raise EffectError(f"{value!r:.80} is not the full id of an object.", advice="`prepare` finds it out.")
+    return value
+
+
+def check_ref(git: Git, ref: str) -> None:
+    """Refuse what git would not take for the name of a ref, and what would be taken for something else."""
+    if "\0" in ref or git.ask("check-ref-format", ref).code:
+        raise EffectError(f"{ref!r:.120} cannot be the name of a branch or tag.")
+
+
+def complaint(finished: Finished) -> str:
+    """What git complained about, in one line, without the user or password of an address."""
+    text = _USER.sub("://", finished.err.decode("utf-8", "replace")) or f"exit code {finished.code}"
+    return snippet(text)

@@ -1,0 +1,51 @@
+"""Asking and telling the person at the terminal, if there is one. Questions go to stderr; silence is never a yes."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+
+def is_there() -> bool:
+    """Whether somebody can read what we ask and type an answer."""
+    try:
+        return sys.stdin.isatty() and sys.stderr.isatty()
+    except (AttributeError, ValueError):
+        return False
+
+
+def tell(text: str) -> None:
+    """One line for whoever looks. Control characters of foreign text never reach the terminal."""
+    _write(f"holdfast: {text}", "\n")
+
+
+def confirm(question: str, lines: Sequence[str]) -> bool:
+    """Yes only if the answer says so."""
+    for line in lines:
+        tell(f"  {line}")
+    return (_line(f"{question} [y/N] ") or "").strip().lower() in ("y", "yes")
+
+
+def prompt(question: str, choices: Sequence[str]) -> str | None:
+    """What was typed; one of the choices if there are any; None if nobody answers."""
+    offered = f" ({' / '.join(choices)})" if choices else ""
+    while (said := _line(f"{question}{offered} ")) is not None:
+        said = said.strip()
+        if said and (not choices or said in choices):
+            return said
+    return None
+
+
+def _line(question: str) -> str | None:
+    _write(question, "")
+    try:
+        said = sys.stdin.readline()
+    except ValueError:
+        return None
+    return said if said else None
+
+
+def _write(text: str, end: str) -> None:
+    if sys.stderr is not None:
+        sys.stderr.write("".join(char if char.isprintable() else "?" for char in text) + end)
+        sys.stderr.flush()

@@ -1,0 +1,48 @@
+"""`holdfast cancel`: ends a run for good, at a boundary between steps. Kills no process, undoes no effect."""
+
+from __future__ import annotations
+
+from contextlib import closing
+
+import click
+
+from holdfast import app
+from holdfast.cli.output import emit, escape, json_option, run_argument, say
+from holdfast.core.plan import settle_commands
+from holdfast.engine import people
+
+
+@click.command()
+@run_argument()
+@click.option("--because", metavar="TEXT", default="", help="Why; it is kept in the log.")
+@json_option
+def command(run: str, because: str, as_json: bool) -> None:
+    """Cancel RUN. It does not go on; `holdfast fork` makes a new run of what it had done.
+
+    A live process hears it within about a second, at its next step or effect.
+
+    \b
+    holdfast cancel 8cb0f3ef
+    holdfast cancel 8cb0f3ef --because "the order was withdrawn"
+    """
+    with app.reading() as store:
+        run_id = app.find_run(store, run).run_id
+    with closing(app.open_store()) as store:
+        told = people.cancel(store, run_id, because, app.world(), app.redactor())
+    report(run_id, told, as_json)
+
+
+def report(run_id: str, told: people.Told, as_json: bool) -> None:
+    live = told.state is None
+    left = [] if told.state is None else list(told.state.effects_open)
+    following = [f"holdfast log {run_id} -f" if live else f"holdfast show {run_id}"]
+    following += [line for key in left for line in settle_commands(run_id, key)[:2]]
+    if as_json:
+        delivery = {"recorded": not live, "message_id": told.message_id}
+        emit({"run_id": run_id, **delivery, "open": left, "next_actions": following})
+        return
+    say(f"Run {run_id} lives; it stops at its next step or effect." if live else f"Run {run_id} is cancelled.")
+    if left:
+        say(f"Nobody knows what became of {escape(', '.join(left))}; it can still be said.")
+    for line in following:
+        say(f"  {line}")

@@ -1,0 +1,241 @@
+"""`holdfast resume`: what is unfinished, what would be done, and the command of yours that goes on. Itself it only reads.
+
+Nothing that is read from a store is ever started: the command comes from the command line and from nowhere else. It takes
+the place of this process, so signals reach it and its exit code is ours.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from typing import Any, NoReturn
+
+import click
+
+from holdfast import app, config
+from holdfast.cli import overview
+from holdfast.cli.output import emit, escape, json_option, run_argument, say
+from holdfast.cli.render import pairs, short, table
+from holdfast.core import stops
+from holdfast.core.errors import HoldfastError, LeaseHeld, NotFound, UsageError
+from holdfast.core.events import DriftFound
+from holdfast.engine.people import Ambiguous, Look, look
+from holdfast.engine.stopping import NotResumable, PlanChanged
+from holdfast.ports import Head, Store
+
+BEHIND = "holdfast.resume.command"
+UNFINISHED = ("run", "mission", "status", "why", "owner", "next")
+ROWS = ("move", "kind", "name", "why")
+_IGNORED_HERE = (signal.SIGPIPE, signal.SIGXFSZ)  # by Python, and a program that is started expects them as they were
+
+
+class NothingUnfinished(HoldfastError):
+    reason = "not_resumable"
+    advice = "`holdfast status` lists what is here."
+
+
+class Resume(click.Command):
+    """Leaves everything behind the first `--` alone: it is the command to start."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        ours = args[: args.index("--")] if "--" in args else args
+        ctx.meta[BEHIND] = tuple(args[len(ours) + 1 :])
+        return super().parse_args(ctx, list(ours))
+
+    def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
+        return [*super().collect_usage_pieces(ctx), "[-- COMMAND...]"]
+
+
+@click.command(cls=Resume)
+@run_argument(required=False)
+@click.option("--plan", "only_plan", is_flag=True, help="Print what would be done. Writes and starts nothing.")
+@click.option("--approve", metavar="ID", help="Go on only if this is still the plan.")
+@click.option("--yes", is_flag=True, help="Accept what changed, instead of being asked.")
+@json_option
+@click.pass_context
+def command(
+    context: click.Context, run: str | None, only_plan: bool, approve: str | None, yes: bool, as_json: bool
+) -> None:
+    """Go on with RUN by starting COMMAND, your own program, for it. Without COMMAND: what would be done.
+
+    Without RUN: what is unfinished here; with a COMMAND, the only unfinished run.
+
+    \b
+    holdfast resume
+    holdfast resume 8cb0f3ef --plan
+    holdfast resume 8cb0f3ef -- python pipeline.py
+    """
+    where, behind = config.load(), context.meta[BEHIND]
+    if run is None and not (behind or only_plan or approve):
+        show_unfinished(where, as_json)
+        return
+    seen = plan_of(where, run)
+    if approve is not None and approve != seen.plan_id:
+        raise PlanChanged(seen.plan.run_id, approve, seen.plan_id)
+    if seen.plan.verdict == "refuse" and not only_plan:
+        raise NotResumable(seen.plan.run_id, seen.plan.why)
+    if only_plan or not behind:
+        show_plan(seen, as_json)
+        return
+    start(behind, surroundings(seen.plan.run_id, where, approve, yes))
+
+
+# --- what is unfinished
+
+
+def show_unfinished(where: config.Config, as_json: bool) -> None:
+    heads, ended = unfinished(where)
+    if as_json:
+        emit({"store": where.shown, "unfinished": [as_data(head) for head in heads], "ended": ended})
+        return
+    if heads:
+        table(UNFINISHED, [row(head) for head in heads])
+    else:
+        say("Nothing is unfinished here.")
+    if ended:
+        say(f"Ended for good without being finished: {ended}. `holdfast status` shows them.")
+
+
+def unfinished(where: config.Config) -> tuple[list[Head], int]:
+    """The runs that live or can go on, and how many others were never finished."""
+    try:
+        store = app.open_configured(where, read_only=True)
+    except NotFound:
+        return [], 0
+    with closing(store):
+        heads = list(store.heads(unfinished=True))
+    left = list(filter(goes_on, heads))
+    return left, len(heads) - len(left)
+
+
+def goes_on(head: Head) -> bool:
+    return head.held or stops.is_resumable(overview.reason_of(head) or "")
+
+
+def row(head: Head) -> tuple[object, ...]:
+    data = as_data(head)
+    status, why = data["status"], data["reason"] or ""
+    return short(head.run_id), data["mission_id"], status, why, overview.owner_of(head), data["next"]
+
+
+def as_data(head: Head) -> dict[str, Any]:
+    return overview.as_data(head) | {"reason": overview.reason_of(head), "next": next_of(head)}
+
+
+def next_of(head: Head) -> str:
+    """One command: to watch it, or to see its plan, which names every command that it needs."""
+    return f"holdfast log {head.run_id} -f" if head.held else f"holdfast resume {head.run_id}"
+
+
+# --- what would be done
+
+
+def plan_of(where: config.Config, run: str | None) -> Look:
+    with closing(app.open_configured(where, read_only=True)) as store:
+        head = app.find_run(store, run) if run is not None else the_only(store)
+        if head.held:
+            raise LeaseHeld(head.run_id, head.owner or "another process")
+        return look(store, head.run_id)
+
+
+def the_only(store: Store) -> Head:
+    heads = list(filter(goes_on, store.heads(unfinished=True)))
+    if not heads:
+        raise NothingUnfinished("Nothing is unfinished here.")
+    if len(heads) > 1:
+        raise Ambiguous("run is unfinished", [head.run_id for head in heads], "Name one: `holdfast resume` lists them.")
+    return heads[0]
+
+
+def show_plan(seen: Look, as_json: bool) -> None:
+    plan = seen.plan
+    if as_json:
+        emit({"plan": plan_data(seen), "next_actions": ways_on(seen)})
+        return
+    pairs(
+        [
+            ("run", plan.run_id),
+            ("mission", plan.mission_id),
+            ("plan", seen.plan_id),
+            ("verdict", f"{plan.verdict}: {plan.why}"),
+            ("rests at", plan.stop_reason),
+            ("diagnosis", plan.diagnosis),
+            ("events", plan.seq),
+        ]
+    )
+    say()
+    table(ROWS, [(row.move, row.kind, row.name, row.reason) for row in plan.rows])
+    for line in notes(seen):
+        say(escape(line))
+    for line in ways_on(seen):
+        say(f"  {line}")
+
+
+def notes(seen: Look) -> Iterator[str]:
+    for found in seen.plan.drift:
+        yield f"Since it last went on: {drift_line(found)}."
+    for message in seen.messages:
+        yield f"Heard first: message {message.id}, {message.kind}."
+
+
+def drift_line(found: DriftFound) -> str:
+    change = f" ({found.was or '?'} -> {found.now or '?'})" if found.was or found.now else ""
+    return f"{found.drift} of {found.subject} changed{change}; decided: {found.verdict}, by {found.by}"
+
+
+def ways_on(seen: Look) -> list[str]:
+    """How to go on; with the plan's id, nothing else is done than what was shown."""
+    run_id = seen.plan.run_id
+    if seen.plan.verdict == "refuse":
+        return [f"holdfast fork {run_id}", f"holdfast show {run_id}"]
+    return [f"holdfast resume {run_id} -- COMMAND", f"holdfast resume {run_id} --approve {seen.plan_id} -- COMMAND"]
+
+
+def plan_data(seen: Look) -> dict[str, Any]:
+    plan = seen.plan
+    return {
+        "run_id": plan.run_id,
+        "mission_id": plan.mission_id,
+        "plan_id": seen.plan_id,
+        "verdict": plan.verdict,
+        "why": plan.why,
+        "stop_reason": plan.stop_reason,
+        "diagnosis": plan.diagnosis,
+        "events": plan.seq,
+        "rows": [row._asdict() for row in plan.rows],
+        "drift": [drift_data(found) for found in plan.drift],
+        "messages": [{"id": message.id, "kind": message.kind} for message in seen.messages],
+    }
+
+
+def drift_data(found: DriftFound) -> dict[str, str]:
+    return {name: getattr(found, name) for name in ("drift", "subject", "verdict", "was", "now", "by")}
+
+
+# --- going on
+
+
+def surroundings(run_id: str, where: config.Config, approve: str | None, yes: bool) -> dict[str, str]:
+    """Our environment, and which run is meant. An approval that was given for another run is not handed on."""
+    kept = {name: value for name, value in config.environment().items() if name != "HOLDFAST_PLAN"}
+    kept |= {"HOLDFAST_RUN": run_id, "HOLDFAST_STORE": where.place}
+    return kept | ({"HOLDFAST_YES": "1"} if yes else {}) | ({"HOLDFAST_PLAN": approve} if approve else {})
+
+
+def start(behind: Sequence[str], environ: dict[str, str]) -> NoReturn:
+    """Become the command. It is looked up and started as it stands, without a shell."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    kept = [(number, signal.signal(number, signal.SIG_DFL)) for number in _IGNORED_HERE]
+    try:
+        os.execvpe(behind[0], list(behind), environ)  # noqa: S606 - what the person typed behind `--`
+    except (OSError, ValueError) as error:
+        for number, handler in kept:
+            signal.signal(number, handler)
+        problem = getattr(error, "strerror", None) or str(error)
+        raise UsageError(
+            f"The command {behind[0]!r:.120} cannot be started ({problem}).", advice="Nothing was written."
+        ) from None

@@ -1,0 +1,186 @@
+"""What a resume would do, row by row, as a pure answer to a state. Never looks at the world, a clock or anybody's code.
+
+So it says what the log decides: a finished step is replayed, an open effect goes by its recorded policy. Whether the code
+still asks for the same things is found out when it runs, and recorded as drift.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Sequence
+from typing import Literal, NamedTuple
+
+import msgspec
+
+from holdfast.core.canonical import digest
+from holdfast.core.events import DriftFound, Policy, Verdict
+from holdfast.core.moves import REMEDIES
+from holdfast.core.shapes import (
+    FINISHED,
+    OPEN,
+    READY,
+    RUNNING,
+    STOPPED,
+    EffectState,
+    QuestionState,
+    RunState,
+    StepState,
+)
+from holdfast.core.stops import is_resumable, lookup, snippet
+
+RowKind = Literal["step", "effect", "question", "sleep"]
+RowMove = Literal["replay", "run", "settle", "ask", "blocked", "wait"]
+
+ID_LENGTH = 16
+SETTLEMENTS = ("--done", "--not-done", "--abandon")
+_NEEDS_A_PERSON = ("blocked", "ask")
+_REST: dict[str, str] = {RUNNING: "interrupted", FINISHED: "complete"}
+
+# What a resume does with an effect whose outcome is on record.
+_CLOSED: dict[str, tuple[RowMove, str]] = {
+    "done": ("replay", "it is done"),
+    "abandoned": ("replay", "it was given up, and is not done"),
+    "failed": ("run", "it failed, and its key is free"),
+    "not_done": ("run", "it was never done, and its key is free"),
+}
+
+
+class Row(NamedTuple):
+    """What becomes of one step, effect, question or sleep."""
+
+    kind: RowKind
+    name: str
+    move: RowMove
+    reason: str
+
+
+class Plan(NamedTuple):
+    """All that a resume would do. `drift`: what was found since the run last began or was resumed."""
+
+    run_id: str
+    mission_id: str
+    seq: int
+    verdict: Verdict
+    why: str
+    stop_reason: str
+    diagnosis: str
+    rows: tuple[Row, ...]
+    drift: tuple[DriftFound, ...] = ()
+
+
+def resume_plan(state: RunState, drift: Sequence[DriftFound] = ()) -> Plan:
+    rows = tuple(_rows(state))
+    verdict, why = _verdict(state, rows)
+    reason = state.stop_reason or _REST.get(state.status, "")
+    diagnosis = state.diagnosis or (lookup(reason).diagnosis if reason else "")
+    return Plan(state.run_id, state.mission_id, state.seq, verdict, why, reason, diagnosis, rows, tuple(drift))
+
+
+def plan_id(state: RunState, head: bytes) -> str:
+    """The name of exactly this plan. `head` is the hash of the last event, so any new event gives another name."""
+    content = (state.run_id, state.seq, head.hex(), tuple(_rows(state)))
+    return digest(b"holdfast/plan/1\n" + msgspec.json.encode(content))[:ID_LENGTH]
+
+
+def next_command(plan: Plan) -> str:
+    """The one command that leads on."""
+    if plan.verdict == "refuse":
+        return command("fork", plan.run_id)
+    return command("resume", plan.run_id) + ("" if plan.verdict == "ask" else " -- COMMAND")
+
+
+def command(verb: str, *words: str) -> str:
+    """A command as it can be typed."""
+    return shlex.join(["holdfast", verb, *words])
+
+
+def settle_commands(run_id: str, effect_key: str) -> tuple[str, ...]:
+    """The commands that say what became of an effect: it was done, it was not, it is given up.
+
+    A key that no terminal shows as it is cannot be typed, and has to be looked up.
+    """
+    shown = effect_key if effect_key.isprintable() else "EFFECT"
+    named = ("--", shown) if shown.startswith("-") else (shown,)
+    return tuple(command("settle", run_id, settled, *named) for settled in SETTLEMENTS)
+
+
+def answer_command(run_id: str, question_id: str) -> str:
+    return command("answer", run_id, *([f"--question={question_id}"] if question_id.isprintable() else []))
+
+
+def _verdict(state: RunState, rows: Sequence[Row]) -> tuple[Verdict, str]:
+    if state.status == READY:
+        return "refuse", "it has not begun"
+    if state.status == FINISHED:
+        return "refuse", "it is finished"
+    if state.stop_reason is not None and not is_resumable(state.stop_reason):
+        return "refuse", f"it stopped for {state.stop_reason}, which is for good"
+    left = [row for row in rows if row.move in _NEEDS_A_PERSON]
+    if left:
+        return "ask", "a person is needed for " + _listed([f"{row.kind} {row.name}" for row in left])
+    if state.status == STOPPED and lookup(state.stop_reason or "").family == "drift":
+        return "ask", "the world had changed, and is compared again"
+    waits = [row for row in rows if row.move == "wait"]
+    return "go", _listed([f"{row.kind} {row.name} has to wait" for row in waits]) or "nothing stands in its way"
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+    return ", ".join(names[:3]) + more
+
+
+def _rows(state: RunState) -> Iterator[Row]:
+    for name, step in state.steps.items():
+        yield Row("step", name, *_of_step(step))
+    for name in state.plan:
+        if name not in state.steps:
+            yield Row("step", name, "run", "attempt 1: it has not begun")
+    for key, effect in state.effects.items():
+        yield Row("effect", key, *_of_effect(state.run_id, key, effect))
+    for name, question in state.questions.items():
+        yield Row("question", name, *_of_question(state.run_id, name, question))
+    for name, until in state.sleeps.items():
+        yield Row("sleep", name, *(("replay", "it is over") if until is None else ("wait", f"until {until}")))
+
+
+def _of_step(step: StepState) -> tuple[RowMove, str]:
+    if step.status == "finished":
+        return "replay", f"attempt {step.attempt} finished it"
+    following = f"attempt {step.attempt + 1}"
+    if step.status == "reopened":
+        return "run", f"{following}: it is given something else now, which was accepted"
+    if step.status != "failed":
+        return "run", f"{following}: attempt {step.attempt} has no end"
+    failed = f"attempt {step.attempt} failed: {snippet(step.error or 'no reason is known')}"
+    if step.retry_at is not None:
+        return "wait", f"{following} not before {step.retry_at}: {failed}"
+    return "run", f"{following}: {failed}"
+
+
+def _of_effect(run_id: str, key: str, effect: EffectState) -> tuple[RowMove, str]:
+    move, why = _CLOSED[effect.status] if effect.status not in OPEN else _of_open(run_id, key, effect)
+    return move, f"of step {effect.step_id}: {why}"
+
+
+def _of_open(run_id: str, key: str, effect: EffectState) -> tuple[RowMove, str]:
+    policy: Policy = effect.policy
+    if REMEDIES[policy][False] == "again":
+        return "run", f"it is {policy}, so it is done again with the same key"
+    if policy == "probed" and effect.status == "started":
+        return "settle", "its probe decides"
+    known = "its probe could not say" if policy == "probed" else "nobody knows what became of it"
+    return "blocked", f"{known}; say it: " + _choice([f"`{line}`" for line in settle_commands(run_id, key)])
+
+
+def _choice(words: Sequence[str]) -> str:
+    return f"{', '.join(words[:-1])} or {words[-1]}"
+
+
+def _of_question(run_id: str, name: str, question: QuestionState) -> tuple[RowMove, str]:
+    if question.answer is not None:
+        return "replay", "it is answered"
+    if question.expired:
+        return "replay", "nobody answered it in time"
+    offered = f" ({' / '.join(question.choices)})" if question.choices else ""
+    until = f", until {question.deadline}" if question.deadline else ""
+    return "ask", f"{snippet(question.text)}{offered}{until}; answer it: `{answer_command(run_id, name)}`"

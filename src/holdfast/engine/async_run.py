@@ -1,0 +1,153 @@
+"""The asynchronous face of a run. The engine is that of `engine.run`; only who waits for it differs."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from types import TracebackType
+from typing import Any, Self
+from weakref import WeakKeyDictionary
+
+from holdfast.core.checkpoint import ScopeRef, StepCheckpoint, Strictness
+from holdfast.core.events import Event, NoteRecorded, Policy
+from holdfast.core.retry import Retry
+from holdfast.engine.book import Book, Options, Part
+from holdfast.engine.effects import Ready
+from holdfast.engine.log import RunLog
+from holdfast.engine.run import CURRENT, LiveRun, no_guard
+from holdfast.engine.together import Together
+from holdfast.engine.waits import LONGEST_STAY
+from holdfast.ports import Store
+
+
+class AsyncBook(Book):
+    """The book of a run in an event loop: what many runs record at the same time is committed together."""
+
+    def __init__(self, log: RunLog, options: Options, together: Together) -> None:
+        super().__init__(log, options, no_guard, asyncio.sleep)
+        self._together = together
+
+    def record(self, *events: Event) -> Any:
+        return self._together.record(self.log, *events)
+
+    def alone(self, work: Callable[[], Any]) -> Any:
+        return self._together.alone(self.log, work)
+
+
+class AsyncRun(LiveRun):
+    """A run, for coroutines of one event loop."""
+
+    def __init__(
+        self,
+        log: RunLog,
+        options: Options,
+        mission_id: str,
+        inputs: Mapping[str, Any],
+        title: str = "",
+    ) -> None:
+        super().__init__(AsyncBook(log, options, together_for(log.store)), mission_id, inputs, title)
+
+    async def step(
+        self, name: str, work: Callable[..., Any], /, *args: Any, retry: Retry | int | None = None, **kwargs: Any
+    ) -> Any:
+        return await drive(self._steps.run(name, work, args, kwargs, retry))
+
+    async def effect(
+        self,
+        name: str,
+        act: Callable[..., Any] | Ready,
+        /,
+        *args: Any,
+        policy: Policy | None = None,
+        key: str | None = None,
+        probe: Callable[..., Any] | None = None,
+        **kwargs: Any,
+    ) -> Any:
+        return await drive(self._effects.run(name, act, args, kwargs, policy, key, probe))
+
+    async def checkpoint(
+        self,
+        cursor: str,
+        *,
+        step_id: str | None = None,
+        inputs: Mapping[str, Any] | None = None,
+        scope_refs: Iterable[ScopeRef | tuple[str, str]] = (),
+        strictness: Strictness | None = None,
+        lifetime: float | None = None,
+    ) -> StepCheckpoint:
+        part = self._marks.checkpoint(cursor, step_id, inputs, scope_refs, strictness, lifetime)
+        return await drive(part)  # type: ignore[no-any-return]
+
+    async def ask(
+        self,
+        question: str,
+        choices: Sequence[str] = (),
+        *,
+        name: str | None = None,
+        timeout: float | None = None,
+        default: str | None = None,
+    ) -> str:
+        return str(await drive(self._waits.ask(question, choices, name, timeout, default)))
+
+    async def sleep(self, seconds: float, *, name: str, stay: float = LONGEST_STAY) -> None:
+        await drive(self._waits.sleep(seconds, name, stay))
+
+    async def spend(self, *, tokens: int = 0, money: float = 0.0, step_id: str | None = None) -> None:
+        await drive(self._budgets.spend(tokens, money, step_id))
+
+    async def note(self, text: str) -> None:
+        await self._book.record(NoteRecorded(text=text))
+
+    async def __aenter__(self) -> Self:
+        loop = asyncio.get_running_loop()
+
+        going: set[asyncio.Task[Any]] = set()
+
+        def announce() -> None:
+            task = loop.create_task(drive(self._steps.announce_long()))
+            going.add(task)
+            task.add_done_callback(going.discard)
+
+        self._begin_watching(lambda: loop.call_soon_threadsafe(announce))
+        try:
+            await drive(self._life.begin())
+        except BaseException as error:
+            self._life.failed(error)
+            raise
+        self._token = CURRENT.set(self)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._forget()
+        try:
+            await drive(self._life.end(error, self._book.names))
+        finally:
+            self._life.close()
+
+
+_SHARED: WeakKeyDictionary[asyncio.AbstractEventLoop, WeakKeyDictionary[Store, Together]] = WeakKeyDictionary()
+
+
+def together_for(store: Store) -> Together:
+    """What all runs of this event loop that use the same store object share."""
+    of_loop = _SHARED.setdefault(asyncio.get_running_loop(), WeakKeyDictionary())
+    return of_loop.setdefault(store, Together(store))
+
+
+async def drive(part: Part) -> Any:
+    """Run a part to its end, calling what it asks for and awaiting what can be awaited."""
+    try:
+        todo = next(part)
+        while True:
+            try:
+                value = todo()
+                if isinstance(value, Awaitable):
+                    value = await value
+            except BaseException as error:  # noqa: BLE001 - it belongs to the part, which may know what to do
+                todo = part.throw(error)
+            else:
+                todo = part.send(value)
+    except StopIteration as end:
+        return end.value

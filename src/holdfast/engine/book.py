@@ -1,0 +1,176 @@
+"""What all parts of a live run share: its log, one turn to write, the names used so far, and the wish to stop.
+
+Nothing here knows what a step or an effect is. A `Book` is used by many threads; only one writes at a time.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from functools import partial
+from types import FrameType
+from typing import Any, NamedTuple, TypeAlias
+
+from holdfast.core.checkpoint import Strictness
+from holdfast.core.drift import Policy
+from holdfast.core.errors import HoldfastError, UsageError
+from holdfast.core.events import Event
+from holdfast.core.retry import Budget
+from holdfast.core.shapes import FINISHED, RunState
+from holdfast.core.stops import snippet
+from holdfast.engine.log import RunLog
+from holdfast.engine.stopping import NameClash, NotResumable, Stopped, stopped
+
+# A part of a run: yields what has to be called or awaited, is sent its result, returns its own.
+Part: TypeAlias = Generator[Callable[[], Any], Any, Any]
+LONGEST_NAME = 200
+INSIDE: ContextVar[list[str] | None] = ContextVar("holdfast_inside", default=None)  # names claimed in this attempt
+_OWN_FILES = __file__.rpartition("book.py")[0]
+
+
+class Options(NamedTuple):
+    """What the caller of a run decides. `confirm` is asked about drift, `prompt` with a question; both may be absent.
+
+    `observe` is told when an act begins and ends (`begin` or `end`, its key, its policy): for a test that counts.
+    """
+
+    strictness: Strictness = Strictness.MEDIUM
+    policies: Mapping[str, Policy] = {}
+    budget: Budget = Budget()
+    confirm: Callable[[str, Sequence[str]], bool] | None = None
+    prompt: Callable[[str, Sequence[str]], str | None] | None = None
+    accept: bool = False
+    approved: str | None = None
+    new_token: Callable[[], str] = lambda: ""
+    observe: Callable[[str, str, str], None] | None = None
+    tell: Callable[[str], None] = lambda text: None
+
+
+class Book:
+    """The log of a live run in the hands of its code."""
+
+    def __init__(self, log: RunLog, options: Options, guard: Callable[[], None], sleep: Callable[[float], Any]) -> None:
+        self.log = log
+        self.options = options
+        self.guard = guard
+        self.sleep = sleep
+        self.lock = threading.RLock()
+        self.names: dict[str, tuple[str, int]] = {}
+        self.wish: Callable[[], Part] | None = None
+        self.resumed = False
+
+    @property
+    def state(self) -> RunState:
+        """The fold of the log, once nothing of it is on its way."""
+        with self.lock:
+            return self.log.state
+
+    def record(self, *events: Event) -> Any:
+        """Write events, all or none: the state after them, or what to await for it."""
+        with self.lock:
+            return self.log.record(*events)
+
+    def alone(self, work: Callable[[], Any]) -> Any:
+        """Something that writes to the log by itself: what it gives, or what to await for it."""
+        with self.lock:
+            return work()
+
+    def claim(self, name: str) -> None:
+        """One use of a name in this process. A step that is tried again keeps its claim."""
+        _check_name(name)
+        place = _caller()
+        first = self.names.setdefault(name, place)
+        if first is not place:
+            raise NameClash(name, "{}:{}".format(*first), "{}:{}".format(*place))
+        inside = INSIDE.get()
+        if inside is not None:
+            inside.append(name)
+
+    @contextmanager
+    def trying(self) -> Iterator[None]:
+        """An attempt that may fail and be made again: the names that its code claimed are free again then."""
+        outer, inner = INSIDE.get(), list[str]()
+        token = INSIDE.set(inner)
+        try:
+            yield
+        except Exception:
+            for name in inner:
+                self.names.pop(name, None)
+            raise
+        finally:
+            INSIDE.reset(token)
+            if outer is not None:
+                outer.extend(inner)
+
+    def must_go_on(self) -> None:
+        """A run that is finished is only read again: nothing new begins in it."""
+        if self.state.status == FINISHED:
+            raise NotResumable(
+                self.log.run_id, "it is finished, and its code now asks for something that it did not do"
+            )
+
+    def boundary(self) -> Part:
+        """Between two pieces of work: here a run stops if somebody wishes it."""
+        if self.wish is not None:
+            yield from self.wish()
+
+    def stop(self, reason: str, *evidence: str, first: Sequence[Event] = ()) -> Part:
+        """Record why the run rests, after what else there is to say; the caller raises what it gets."""
+        said = tuple(map(self.short, evidence))
+        yield partial(self.record, *first, stopped(reason, *said))
+        return Stopped(self.log.run_id, reason, said)
+
+    def said(self, error: BaseException) -> str:
+        return self.short(f"{type(error).__name__}: {error}")
+
+    def short(self, text: str) -> str:
+        """Redacted first, shortened then: half a secret has no shape to be known by."""
+        return snippet(self.redacted(text))
+
+    def redacted(self, text: str) -> str:
+        from msgspec import json
+
+        whole = text.encode("utf-8", "backslashreplace").decode()
+        return str(json.decode(self.log.redact.body(json.encode([whole])))[0])
+
+
+def _check_name(name: object) -> None:
+    if not isinstance(name, str) or not 0 < len(name) <= LONGEST_NAME or not name.isprintable() or name != name.strip():
+        raise UsageError(
+            f"{name!r:.120} cannot name a step.", advice=f"A name is 1 to {LONGEST_NAME} printable characters."
+        )
+
+
+def _caller() -> tuple[str, int]:
+    """The first line outside of the engine and the house around it."""
+    frame: FrameType | None = sys._getframe(2)
+    while frame is not None and frame.f_code.co_filename.startswith(_OWN_FILES):
+        frame = frame.f_back
+    return ("?", 0) if frame is None else (frame.f_code.co_filename, frame.f_lineno)
+
+
+def drive(part: Part) -> Any:
+    """Run a part to its end, calling what it asks for."""
+    try:
+        todo = next(part)
+        while True:
+            try:
+                value = todo()
+            except BaseException as error:  # noqa: BLE001 - it belongs to the part, which may know what to do
+                todo = part.throw(error)
+            else:
+                todo = part.send(value)
+    except StopIteration as end:
+        return end.value
+
+
+def reason_of(error: BaseException) -> str:
+    """The stop reason of an error that left the code of a run."""
+    if isinstance(error, KeyboardInterrupt):
+        return "user_stopped"
+    if isinstance(error, HoldfastError):
+        return error.reason
+    return "step_failed" if isinstance(error, Exception) else "interrupted"

@@ -1,0 +1,145 @@
+"""What a run does when its code meets a log that says otherwise: compare, ask or refuse, and write down what was decided."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from functools import partial
+from typing import Any, Protocol
+
+import msgspec
+
+from holdfast.core.canonical import canonical
+from holdfast.core.drift import STOP, VERDICTS, policy_for
+from holdfast.core.events import Drift, DriftFound, EffectStarted, StepFinished, StepStarted, Verdict
+from holdfast.core.inputs import compute_input_diff, short_hash
+from holdfast.core.shapes import FINISHED, EffectState, StepState
+from holdfast.core.wire import decode
+from holdfast.engine import forms
+from holdfast.engine.book import Book, Part
+
+SHOWN = 12  # changed keys that a question lists
+
+
+class Called(Protocol):
+    """A step as it is called now."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def work(self) -> Any: ...
+    @property
+    def arguments(self) -> Any: ...
+    @property
+    def input_hash(self) -> str: ...
+
+
+class Deed(Protocol):
+    """An effect as it is called now."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def arguments(self) -> Any: ...
+    @property
+    def arguments_hash(self) -> str: ...
+
+
+class Drifting:
+    """The drift of one run."""
+
+    def __init__(self, book: Book) -> None:
+        self._book = book
+
+    def of_step(self, this: Called, known: StepState) -> Part:
+        """True: the step must run again, because it is given something else now and that was accepted."""
+        if known.input_hash is not None and known.input_hash != this.input_hash:
+            lines = changed_lines(self._given_before(known.seq), self._as_kept(this.arguments))
+            yield from self.met("arguments", this.name, known.input_hash, this.input_hash, lines)
+            return True
+        code = forms.code_hash(this.work)
+        if known.code_hash is not None and code is not None and known.code_hash != code:
+            yield from self.met("code", this.name, known.code_hash, code, [f"the source of step {this.name} changed"])
+        return False
+
+    def of_effect(self, this: Deed, known: EffectState) -> Part:
+        """It was done with other arguments. Returns if it may be done with these as well."""
+        lines = changed_lines(self._given_before(known.seq), self._as_kept(this.arguments))
+        yield from self.met("arguments", this.name, known.arguments_hash, this.arguments_hash, lines)
+
+    def of_inputs(self, before: Any, now: Any, was: str, new: str) -> Part:
+        yield from self.met("inputs", "the run", was, new, changed_lines(before, now))
+
+    def of_vanished(self, claimed: Collection[str]) -> Part:
+        for name in vanished(self._book.state.steps, claimed):
+            yield from self.met(
+                "vanished", name, "", "", [f"step {name} is in the log, and the code no longer runs it"]
+            )
+
+    def met(self, drift: Drift, subject: str, was: str, now: str, lines: Sequence[str]) -> Part:
+        """Decide by policy; write down what was decided; go on, or raise the stop."""
+        book = self._book
+        policy = policy_for(drift, book.options.strictness, book.options.policies)
+        if book.options.approved is not None and not book.options.accept:
+            policy = "refuse"  # it was not in the plan that somebody approved
+        verdict, by = self._verdict(VERDICTS[policy], drift, subject, was, now, lines)
+        found = DriftFound(
+            drift=drift, subject=subject, verdict=verdict, was=short_hash(was), now=_kept(drift, now), by=by
+        )
+        if verdict != "go" or policy == "ask":
+            book.must_go_on()
+        if verdict != "go":
+            raise (yield from book.stop(STOP[drift], f"{subject}: {drift}", *lines[:SHOWN], first=(found,)))
+        if policy == "warn":
+            book.options.tell(f"{subject}: {'; '.join(lines[:SHOWN])}")
+        if book.state.status != FINISHED:
+            yield partial(book.record, found)
+
+    def _verdict(
+        self, verdict: Verdict, drift: Drift, subject: str, was: str, now: str, lines: Sequence[str]
+    ) -> tuple[Verdict, str]:
+        options = self._book.options
+        if verdict != "ask":
+            return verdict, "policy"
+        if options.accept:
+            return "go", "yes"
+        if options.confirm is None:
+            return "refuse", "nobody to ask"
+        title = f"{subject}: {drift} changed ({short_hash(was)} -> {short_hash(now)}). Go on with what it is now?"
+        return (
+            ("go", "asked")
+            if options.confirm(title, [self._book.redacted(line) for line in lines])
+            else ("refuse", "asked")
+        )
+
+    def _as_kept(self, arguments: Any) -> Any:
+        return None if arguments is None else msgspec.json.decode(self._book.log.redact.body(canonical(arguments)))
+
+    def _given_before(self, seq: int) -> Any:
+        """What the step was given then, from the event that says so."""
+        log = self._book.log
+        record = next(log.store.read(log.run_id, after=seq - 1, limit=1), None)
+        event = None if record is None else decode(record)
+        return event.arguments if isinstance(event, (StepStarted, StepFinished, EffectStarted)) else None
+
+
+def vanished(steps: Mapping[str, StepState], claimed: Collection[str]) -> list[str]:
+    """Steps that the code no longer runs. One that may belong to a step whose end is on record is not missed."""
+    gone = [(name, step.seq) for name, step in steps.items() if name not in claimed]
+    spans = [(step.since, step.ended) for name, step in steps.items() if name in claimed and step.since] if gone else []
+    return [name for name, seq in gone if not any(since < seq < ended for since, ended in spans)]
+
+
+def _kept(drift: Drift, now: str) -> str:
+    return now if drift == "inputs" else short_hash(now)
+
+
+def changed_lines(before: Any, now: Any) -> list[str]:
+    """One line for each key that changed: old and new."""
+    if not isinstance(before, dict) or not isinstance(now, dict):
+        return ["what it was given before was too large to keep, so only the hashes can be compared"]
+    changes = compute_input_diff(before, now)
+    return [f"{key}: {change.old} -> {change.new}" for key, change in changes.items()]
+
+
+def read_artifact(book: Book, digest: str | None) -> Any:
+    return None if digest is None else msgspec.json.decode(book.log.store.get_artifact(digest))

@@ -1,0 +1,215 @@
+"""How what a step is given and gives back becomes plain data, and plain data becomes what was declared. Never pickles.
+
+A value that could not be read back is refused with the place and a way out; nothing becomes None or text in silence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import cache, partial
+from types import CodeType
+from typing import Any, NamedTuple, get_type_hints
+
+import msgspec
+
+from holdfast.core.canonical import digest
+from holdfast.core.errors import HoldfastError, NotCanonical, TooLarge, shown
+from holdfast.core.plain import check_plain
+
+MAX_INLINE = 32 * 1024
+MAX_ARGUMENTS = 4 * 1024
+MAX_OUTPUT = 16 * 1024 * 1024
+_ATOMS = frozenset({str, int, float, bool, type(None)})
+_LOOSE = frozenset({Any, object, dict, list, str, int, float, bool, None, type(None), "return"})
+
+
+class Unstorable(HoldfastError):
+    """A value that could not be read back."""
+
+    reason = "unstorable"
+    advice = (
+        "Use plain data (text, numbers, lists, objects with text keys), or declare a dataclass or msgspec.Struct as the "
+        "return type. What a step merely uses, such as a client, belongs in a closure or functools.partial."
+    )
+
+    def __init__(self, what: str, problem: str) -> None:
+        super().__init__(f"{what} cannot be stored: {problem}.")
+        self.what = what
+
+
+class Form(NamedTuple):
+    """A value as it is kept, and as everybody gets to see it, now and after any restart."""
+
+    stored: Any
+    seen: Any
+
+
+def given(what: str, work: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments by name, as plain data."""
+    names = _names(work) if args else ()
+    named = {names[at] if at < len(names) else str(at): _plain(value) for at, value in enumerate(args)}
+    for name, value in kwargs.items():
+        named[name] = _plain(value)
+    try:
+        check_plain(named)
+    except NotCanonical as error:
+        raise Unstorable(f"The argument {error.path.removeprefix('$.')} of {what}", error.problem) from None
+    return named
+
+
+def result(what: str, value: Any, declared: Any) -> Form:
+    """What a step gave back, checked, and as a later run would read it."""
+    if declared is not None:
+        return _declared(what, value, declared)
+    if type(value) in _ATOMS:
+        check = value
+    else:
+        if _is_record(value):
+            raise Unstorable(f"The result of {what}", f"a {type(value).__name__} needs a declared return type")
+        check = value
+    try:
+        check_plain(check)
+    except NotCanonical as error:
+        raise Unstorable(f"The result of {what} at {error.path}", error.problem) from None
+    return Form(check, check if type(check) in _ATOMS else again(check))
+
+
+def _declared(what: str, value: Any, declared: Any) -> Form:
+    try:
+        stored = msgspec.to_builtins(value)
+        check_plain(stored)
+        return Form(stored, read(what, stored, declared))
+    except (TypeError, NotImplementedError, UnicodeEncodeError, RecursionError) as error:
+        raise Unstorable(f"The result of {what}", str(error).rstrip(".")) from None
+    except NotCanonical as error:
+        raise Unstorable(f"The result of {what} at {error.path}", error.problem) from None
+
+
+def read(what: str, stored: Any, declared: Any) -> Any:
+    """Stored plain data as what was declared."""
+    if declared is None:
+        return stored
+    try:
+        return msgspec.convert(stored, declared)
+    except msgspec.ValidationError as error:
+        problem = f"it is not the declared {_named(declared)}: {str(error).rstrip('.')}"
+        raise Unstorable(f"The result of {what}", problem) from None
+
+
+def again(value: Any) -> Any:
+    """A copy, as JSON gives it back: tuples are lists, and nobody's later change reaches the log."""
+    return msgspec.json.decode(msgspec.json.encode(value))
+
+
+def check_size(what: str, body: bytes) -> None:
+    if len(body) > MAX_OUTPUT:
+        raise TooLarge(f"The result of {what}", len(body), MAX_OUTPUT)
+
+
+def declared_result(what: str, work: Callable[..., Any]) -> Any:
+    """The declared return type if it says more than plain data; None otherwise. Refuses one that can never be stored."""
+    found = _declared_type(_inner(work))
+    if isinstance(found, str):
+        raise Unstorable(f"The result of {what}", found)
+    return found
+
+
+@cache
+def _declared_type(work: Callable[..., Any]) -> Any:
+    if "return" not in getattr(work, "__annotations__", {}):
+        return None
+    try:
+        declared = get_type_hints(work, include_extras=True).get("return")
+    except Exception:  # noqa: BLE001 - a hint that cannot be read says nothing
+        return None
+    if declared in _LOOSE:
+        return None
+    return _storable(declared)
+
+
+def _storable(declared: Any) -> Any:
+    """The type itself, or the sentence that says why it will not do."""
+    try:
+        msgspec.json.Decoder(declared)
+        kinds = msgspec.inspect.type_info(declared)
+    except (TypeError, NotImplementedError) as error:
+        return f"its declared type {_named(declared)} has no JSON form ({str(error).splitlines()[0].rstrip('.')})"
+    if isinstance(kinds, msgspec.inspect.CustomType):
+        return f"its declared type {_named(declared)} has no JSON form"
+    return declared
+
+
+def _named(declared: Any) -> str:
+    return getattr(declared, "__name__", None) or shown(declared, 80)
+
+
+def _plain(value: Any) -> Any:
+    if _is_record(value):
+        try:
+            return msgspec.to_builtins(value)
+        except TypeError:
+            return value  # the check that follows names the place
+    return value
+
+
+def _is_record(value: Any) -> bool:
+    kind = type(value)
+    return isinstance(value, msgspec.Struct) or hasattr(kind, "__dataclass_fields__")
+
+
+def _inner(work: Callable[..., Any]) -> Callable[..., Any]:
+    while isinstance(work, partial):
+        work = work.func
+    return getattr(work, "__func__", work)
+
+
+def _names(work: Callable[..., Any]) -> tuple[str, ...]:
+    """The parameters that are still open to a caller: not the object of a method, nor what a partial holds."""
+    taken = 0
+    while isinstance(work, partial):
+        taken += len(work.args)
+        work = work.func
+    inner = getattr(work, "__func__", None)
+    return _parameters(work)[taken:] if inner is None else _parameters(inner)[taken + 1 :]
+
+
+@cache
+def _parameters(work: Callable[..., Any]) -> tuple[str, ...]:
+    code = getattr(work, "__code__", None)
+    return code.co_varnames[: code.co_argcount] if isinstance(code, CodeType) else ()
+
+
+def takes_key(work: Callable[..., Any]) -> bool:
+    """Whether it has a parameter called `key` for the effect's key."""
+    code = getattr(_inner(work), "__code__", None)
+    if not isinstance(code, CodeType):
+        return False
+    return "key" in code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+
+
+# --- the code of a step
+
+
+def code_hash(work: Callable[..., Any]) -> str | None:
+    """A digest of the source text of a function; None if it has none that can be read."""
+    return _code_hash(getattr(_inner(work), "__code__", None))
+
+
+@cache
+def _code_hash(code: CodeType | None) -> str | None:
+    if code is None:
+        return None
+    from linecache import getlines  # slow to load
+
+    lines = getlines(code.co_filename)
+    text = lines[code.co_firstlineno - 1 : _last_line(code)]
+    if not text:
+        return None
+    indent = len(text[0]) - len(text[0].lstrip())
+    return digest("".join(line[indent:] if line[:indent].isspace() else line for line in text).encode())[:32]
+
+
+def _last_line(code: CodeType) -> int:
+    own = max((line or 0 for _, _, line in code.co_lines()), default=0)
+    inner = [_last_line(const) for const in code.co_consts if isinstance(const, CodeType)]
+    return max(own, code.co_firstlineno, *inner) if inner else max(own, code.co_firstlineno)

@@ -1,0 +1,160 @@
+"""How a run begins, is watched, and comes to rest. Beginning and resuming are one thing: the log is longer, or it is not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import msgspec
+
+from holdfast.core.canonical import digest
+from holdfast.core.errors import LeaseLost, UsageError
+from holdfast.core.events import RunFinished, RunResumed, RunStarted, StepFailed
+from holdfast.core.inputs import canonical_inputs
+from holdfast.core.plan import plan_id
+from holdfast.core.shapes import FINISHED, RUNNING, STOPPED
+from holdfast.core.stops import is_resumable
+from holdfast.core.values import Message
+from holdfast.engine.book import Book, Part, reason_of
+from holdfast.engine.budgets import Budgets
+from holdfast.engine.drifting import Drifting, read_artifact
+from holdfast.engine.keeper import Keeper
+from holdfast.engine.stopping import NotResumable, PlanChanged, Stopped
+from holdfast.engine.waits import Waits
+
+
+class Life:
+    """The beginning and the end of one run in this process."""
+
+    def __init__(
+        self,
+        book: Book,
+        drifting: Drifting,
+        waits: Waits,
+        budgets: Budgets,
+        mission_id: str,
+        inputs: Mapping[str, Any],
+        title: str,
+    ) -> None:
+        self._book = book
+        self._drifting = drifting
+        self._waits = waits
+        self._budgets = budgets
+        self._mission_id = mission_id
+        self._inputs = inputs
+        self._title = title
+        self._keeper = Keeper(book.log, beside=self._listen)
+        self._announce: Callable[[], Any] = lambda: None
+        self._heard = self._heard_before = book.log.state.heard
+
+    # --- watching
+
+    def watch(self, announce: Callable[[], Any]) -> None:
+        """Keep the lease, hear what others want, and let long steps be seen, all beside the run's own code."""
+        self._announce = announce
+        self._keeper.__enter__()
+
+    def check(self) -> None:
+        self._keeper.check()
+
+    def _listen(self) -> None:
+        book = self._book
+        if book.wish is None and (messages := book.log.store.messages(book.log.run_id, self._heard)):
+            self._heard = messages[-1].id
+            book.wish = partial(self._hear, messages)
+        self._announce()
+
+    def _hear(self, messages: Sequence[Message]) -> Part:
+        self._book.wish = None
+        yield from self._waits.hear(messages)
+
+    def failed(self, error: BaseException) -> None:
+        """It did not even begin."""
+        if isinstance(error, Stopped):
+            self._book.options.tell(str(error))
+        self.close()
+
+    def close(self) -> None:
+        if self._keeper.running:
+            self._keeper.__exit__()
+        self._book.log.close()
+
+    # --- beginning
+
+    def begin(self) -> Part:
+        book, state = self._book, self._book.state
+        self._budgets.begin()
+        clean = book.log.redact.body(canonical_inputs(self._inputs))
+        if state.seq == 0:
+            yield from self._start(clean)
+            return
+        if state.mission_id != self._mission_id:
+            raise UsageError(
+                f"Run {state.run_id} belongs to mission {state.mission_id!r:.80}, not {self._mission_id!r:.80}."
+            )
+        book.resumed = True
+        if state.status == FINISHED:
+            return
+        if state.status == STOPPED and state.stop_reason is not None and not is_resumable(state.stop_reason):
+            raise NotResumable(state.run_id, f"it stopped for {state.stop_reason}, which is for good")
+        approved = book.options.approved
+        if approved is not None and approved != (present := plan_id(state, book.log.head)):
+            raise PlanChanged(state.run_id, approved, present)
+        yield partial(book.record, RunResumed(epoch=book.log.lease.epoch, was=state.stop_reason or state.status))
+        yield from self._waits.hear(book.log.store.messages(book.log.run_id, self._heard))
+        yield from self._compare_inputs(clean)
+
+    def _start(self, clean: bytes) -> Part:
+        book = self._book
+        started = RunStarted(
+            mission_id=self._mission_id,
+            title=self._title,
+            input_hash=digest(clean),
+            inputs=book.log.store.put_artifact(clean) if self._inputs else None,
+            strictness=book.options.strictness,
+        )
+        yield partial(book.record, started)
+
+    def _compare_inputs(self, clean: bytes) -> Part:
+        state = self._book.state
+        if state.input_hash is None or state.input_hash == digest(clean):
+            return
+        before = read_artifact(self._book, state.inputs) or {}
+        now = self._book.log.store.put_artifact(clean)
+        yield from self._drifting.of_inputs(before, msgspec.json.decode(clean), state.input_hash, now)
+
+    # --- ending
+
+    def end(self, error: BaseException | None, names: Iterable[str]) -> Part:
+        """Say how it ended. What was already said, or can no longer be said, is left alone."""
+        book, lost = self._book, self._keeper.lost
+        if error is None and lost is not None:
+            raise LeaseLost(lost.run_id, lost.epoch)
+        if isinstance(error, LeaseLost) or lost is not None:
+            return
+        if error is None:
+            yield from self._finish(set(names))
+        elif book.state.status == RUNNING and not isinstance(error, Stopped):
+            yield from book.stop(reason_of(error), book.said(error))
+        if isinstance(error, Stopped):
+            book.options.tell(str(error))
+        if book.state.heard > self._heard_before:
+            book.log.store.drop_messages(book.log.lease, book.state.heard)
+
+    def _finish(self, names: set[str]) -> Part:
+        book, state = self._book, self._book.state
+        if state.status == STOPPED:
+            raise Stopped(state.run_id, state.stop_reason or "interrupted")  # by another thread, which it has ended
+        if state.status != RUNNING:
+            return
+        if book.resumed:
+            yield from self._drifting.of_vanished(names)
+        if state.effects_open:
+            open_ones = [f"effect {key} is {status}" for key, status in state.effects_open.items()]
+            raise (yield from book.stop("effect_unknown", *open_ones))
+        left = [
+            StepFailed(step_id=name, attempt=attempt, error="the code ended without it")
+            for name, attempt in state.steps_open.items()
+        ]
+        yield partial(book.record, *left, RunFinished())

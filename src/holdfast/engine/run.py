@@ -1,0 +1,169 @@
+"""A live run in the hands of its author: steps, effects, checkpoints, questions, sleep. One engine, two thin faces.
+
+`Run` is for ordinary code and threads; `engine.async_run` has the face for coroutines. Leaving the `with` block ends the
+run or says why it rests; entering it again with a longer log goes on, and what is finished is not done again.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextvars import ContextVar, Token
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from holdfast.core.checkpoint import Conflict, ScopeRef, StepCheckpoint, Strictness
+from holdfast.core.errors import LeaseLost
+from holdfast.core.events import NoteRecorded, Policy
+from holdfast.core.retry import Retry
+from holdfast.core.shapes import RunState
+from holdfast.engine.book import Book, Options, drive
+from holdfast.engine.budgets import Budgets
+from holdfast.engine.drifting import Drifting
+from holdfast.engine.effects import Effects, Ready
+from holdfast.engine.life import Life
+from holdfast.engine.log import RunLog
+from holdfast.engine.marks import Marks
+from holdfast.engine.steps import Steps
+from holdfast.engine.waits import LONGEST_STAY, Waits
+
+R = TypeVar("R")
+CURRENT: ContextVar[LiveRun | None] = ContextVar("holdfast_run", default=None)
+
+
+class LiveRun:
+    """What both faces share: the parts of a run, as generators that one of them drives."""
+
+    def __init__(self, book: Book, mission_id: str, inputs: Mapping[str, Any], title: str) -> None:
+        self.run_id = book.log.run_id
+        self.mission_id = mission_id
+        self.inputs = inputs
+        self._book = book
+        drifting = Drifting(book)
+        self._budgets = Budgets(book)
+        self._steps = Steps(book, drifting, self._budgets)
+        self._effects = Effects(book, self._budgets, drifting)
+        self._waits = Waits(book)
+        self._marks = Marks(book, mission_id, inputs)
+        self._life = Life(book, drifting, self._waits, self._budgets, mission_id, inputs, title)
+        self._token: Token[LiveRun | None] | None = None
+
+    def _begin_watching(self, announce: Callable[[], Any]) -> None:
+        self._life.watch(announce)
+        self._book.guard = self._life.check
+
+    def _forget(self) -> None:
+        if self._token is not None:
+            CURRENT.reset(self._token)
+            self._token = None
+
+    @property
+    def state(self) -> RunState:
+        """The fold of the log up to now."""
+        return self._book.state
+
+    @property
+    def resumed(self) -> bool:
+        """Whether the log was there before this process."""
+        return self._book.resumed
+
+
+class Run(LiveRun):
+    """A run, for ordinary code. May be used by many threads at once."""
+
+    def __init__(
+        self, log: RunLog, options: Options, mission_id: str, inputs: Mapping[str, Any], title: str = ""
+    ) -> None:
+        super().__init__(Book(log, options, no_guard, time.sleep), mission_id, inputs, title)
+
+    def step(
+        self, name: str, work: Callable[..., R], /, *args: Any, retry: Retry | int | None = None, **kwargs: Any
+    ) -> R:
+        """Do it once: what it gave is remembered by its name and what it was given. Durable when this returns."""
+        return drive(self._steps.run(name, work, args, kwargs, retry))  # type: ignore[no-any-return]
+
+    def effect(
+        self,
+        name: str,
+        act: Callable[..., R] | Ready,
+        /,
+        *args: Any,
+        policy: Policy | None = None,
+        key: str | None = None,
+        probe: Callable[..., Any] | None = None,
+        **kwargs: Any,
+    ) -> R:
+        """Do something to the world. What happens after a crash depends on its policy; undeclared counts as `once`."""
+        return drive(self._effects.run(name, act, args, kwargs, policy, key, probe))  # type: ignore[no-any-return]
+
+    def checkpoint(
+        self,
+        cursor: str,
+        *,
+        step_id: str | None = None,
+        inputs: Mapping[str, Any] | None = None,
+        scope_refs: Iterable[ScopeRef | tuple[str, str]] = (),
+        strictness: Strictness | None = None,
+        lifetime: float | None = None,
+    ) -> StepCheckpoint:
+        """Write down where the run stands, with a token that resumes it from here."""
+        return drive(self._marks.checkpoint(cursor, step_id, inputs, scope_refs, strictness, lifetime))  # type: ignore[no-any-return]
+
+    def gate(
+        self,
+        cursor: str,
+        conflicts: Sequence[Conflict],
+        *,
+        step_id: str | None = None,
+        scope_refs: Iterable[ScopeRef | tuple[str, str]] = (),
+        strictness: Strictness | None = None,
+        lifetime: float | None = None,
+    ) -> None:
+        """Go through, or raise BlockedByConflict. The checkpoint is written before the gate blocks."""
+        drive(self._marks.gate(cursor, conflicts, step_id, scope_refs, strictness, lifetime))
+
+    def ask(
+        self,
+        question: str,
+        choices: Sequence[str] = (),
+        *,
+        name: str | None = None,
+        timeout: float | None = None,
+        default: str | None = None,
+    ) -> str:
+        """Ask a person. Without a terminal the process may end; `holdfast answer` and a resume go on."""
+        return str(drive(self._waits.ask(question, choices, name, timeout, default)))
+
+    def sleep(self, seconds: float, *, name: str, stay: float = LONGEST_STAY) -> None:
+        """Sleep over restarts. Longer than `stay` the process is not kept: the run stops, and can be resumed then."""
+        drive(self._waits.sleep(seconds, name, stay))
+
+    def spend(self, *, tokens: int = 0, money: float = 0.0, step_id: str | None = None) -> None:
+        """Count something against the budget."""
+        drive(self._budgets.spend(tokens, money, step_id))
+
+    def note(self, text: str) -> None:
+        self._book.record(NoteRecorded(text=text))
+
+    def __enter__(self) -> Self:
+        self._begin_watching(lambda: drive(self._steps.announce_long()))
+        try:
+            drive(self._life.begin())
+        except BaseException as error:
+            self._life.failed(error)
+            raise
+        self._token = CURRENT.set(self)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._forget()
+        try:
+            drive(self._life.end(error, self._book.names))
+        finally:
+            self._life.close()
+
+
+def no_guard() -> None:
+    raise LeaseLost("", 0)

@@ -1,0 +1,124 @@
+"""Questions, sleeps and wishes to cancel: all in the log, so that the process may end and another goes on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+
+import msgspec
+
+from holdfast.core.errors import HoldfastError, UsageError
+from holdfast.core.events import (
+    CancelRequested,
+    QuestionAnswered,
+    QuestionAsked,
+    QuestionExpired,
+    SleepEnded,
+    SleepStarted,
+)
+from holdfast.core.retry import later, seconds_until
+from holdfast.core.values import Message
+from holdfast.engine.book import Book, Part
+from holdfast.engine.steps import wait_until
+
+CANCEL, ANSWER = "cancel", "answer"
+LONGEST_STAY = 60.0  # seconds that a sleeping run keeps its process; for longer it leaves, and is resumed
+
+
+class AnswerLate(HoldfastError):
+    """Nobody answered in time."""
+
+    reason = "deadline_passed"
+
+    def __init__(self, question_id: str, text: str) -> None:
+        super().__init__(f"Nobody answered {question_id} in time: {text:.120}")
+        self.question_id = question_id
+
+
+def read_answer(message: Message) -> QuestionAnswered | None:
+    try:
+        question_id, answer, by = msgspec.json.decode(message.body, type=tuple[str, str, str])
+    except msgspec.DecodeError:
+        return None
+    return QuestionAnswered(question_id=question_id, answer=answer, by=by, message_id=message.id)
+
+
+class Waits:
+    """What one run waits for."""
+
+    def __init__(self, book: Book) -> None:
+        self._book = book
+
+    # --- questions
+
+    def ask(
+        self, text: str, choices: Sequence[str], name: str | None, timeout: float | None, default: str | None
+    ) -> Part:
+        book = self._book
+        yield from book.boundary()
+        question_id = name or text[:80].strip()
+        book.claim(question_id)
+        known = book.state.questions.get(question_id)
+        if known is None:
+            _check_choices(choices, default)
+            deadline = None if timeout is None else later(book.log.world.now(), timeout)
+            asked = QuestionAsked(question_id=question_id, text=text, choices=tuple(choices), deadline=deadline)
+            known = (yield partial(book.record, asked)).questions[question_id]
+        if known.answer is not None:
+            return known.answer
+        if known.expired or (known.deadline and seconds_until(book.log.world.now(), known.deadline) <= 0):
+            return (yield from self._expired(question_id, text, known.expired, default))
+        return (yield from self._answer(question_id, text, known.choices))
+
+    def _answer(self, question_id: str, text: str, choices: Sequence[str]) -> Part:
+        book = self._book
+        said = book.options.prompt(text, choices) if book.options.prompt is not None else None
+        if said is None:
+            raise (yield from book.stop("awaiting_answer", f"question {question_id}", text, *choices))
+        yield partial(book.record, QuestionAnswered(question_id=question_id, answer=said, by="terminal"))
+        return said
+
+    def _expired(self, question_id: str, text: str, known: bool, default: str | None) -> Part:
+        if not known:
+            yield partial(self._book.record, QuestionExpired(question_id=question_id))
+        if default is None:
+            raise AnswerLate(question_id, text)
+        return default
+
+    # --- sleeping
+
+    def sleep(self, seconds: float, name: str, stay: float) -> Part:
+        book = self._book
+        yield from book.boundary()
+        book.claim(name)
+        until = book.state.sleeps.get(name, "")
+        if until is None:
+            return
+        if until == "":
+            until = later(book.log.world.now(), seconds)
+            yield partial(book.record, SleepStarted(sleep_id=name, until=until))
+        if min(seconds_until(book.log.world.now(), until), seconds) > stay:
+            raise (yield from book.stop("sleeping", f"until {until}"))
+        yield from wait_until(book, until, seconds)
+        yield partial(book.record, SleepEnded(sleep_id=name))
+
+    # --- wishes of others
+
+    def hear(self, messages: Sequence[Message]) -> Part:
+        """Take in what others left for this run. What makes no sense to it is passed over."""
+        book = self._book
+        for message in messages:
+            if message.kind == CANCEL:
+                requested = CancelRequested(by=book.short(message.body), message_id=message.id)
+                raise (yield from book.stop("cancelled", requested.by, first=(requested,)))
+            if message.kind == ANSWER and (answer := read_answer(message)) is not None:
+                known = book.state.questions.get(answer.question_id)
+                if known is not None and known.answer is None and not known.expired:
+                    yield partial(book.record, answer)
+
+
+def _check_choices(choices: Sequence[str], default: str | None) -> None:
+    if isinstance(choices, str) or not all(choices):
+        raise UsageError("The choices of a question are a list of texts.")
+    if default is not None and choices and default not in choices:
+        raise UsageError(f"The default {default!r:.80} is not one of the choices.")

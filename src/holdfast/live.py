@@ -1,0 +1,141 @@
+"""`holdfast.run` and `holdfast.arun`: open the store, find the run that is to go on or begin a new one, and hand it over.
+
+The composition of a live run; decides only which run is meant. What the environment says comes from `config`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager, nullcontext
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+import holdfast.core.lean  # noqa: F401 - before msgspec
+from holdfast import app, config  # isort: split
+
+from holdfast.adapters import system, terminal
+from holdfast.core.checkpoint import Strictness, effective_strictness
+from holdfast.core.drift import DRIFTS, POLICIES, Policy
+from holdfast.core.errors import UsageError
+from holdfast.core.ids import check_id
+from holdfast.core.retry import Budget
+from holdfast.core.stops import is_resumable
+from holdfast.engine.book import Options
+from holdfast.engine.run import Run
+from holdfast.ports import Store
+from holdfast.testing import killpoints
+
+if TYPE_CHECKING:
+    from holdfast.engine.async_run import AsyncRun
+
+Confirm = Callable[[str, Sequence[str]], bool]
+Prompt = Callable[[str, Sequence[str]], "str | None"]
+
+
+@contextmanager
+def run(
+    mission_id: str,
+    *,
+    inputs: Mapping[str, Any] | None = None,
+    run_id: str | None = None,
+    new: bool = False,
+    store: Store | str | None = None,
+    title: str = "",
+    strictness: Strictness | str | None = None,
+    policies: Mapping[str, Policy] | None = None,
+    budget: Budget | None = None,
+    confirm: Confirm | None = None,
+    prompt: Prompt | None = None,
+    accept: bool | None = None,
+    ttl: float = 30.0,
+) -> Iterator[Run]:
+    """A run of a mission: the unfinished one if there is one, else a new one. Durable from its first event on."""
+    options = _options(strictness, policies, budget, confirm, prompt, accept)
+    with _store(store) as opened:
+        log = app.write_run(opened, which_run(opened, mission_id, run_id, new), ttl=ttl)
+        with Run(log, options, mission_id, dict(inputs or {}), title) as live:
+            yield live
+
+
+@asynccontextmanager
+async def arun(
+    mission_id: str,
+    *,
+    inputs: Mapping[str, Any] | None = None,
+    run_id: str | None = None,
+    new: bool = False,
+    store: Store | str | None = None,
+    title: str = "",
+    strictness: Strictness | str | None = None,
+    policies: Mapping[str, Policy] | None = None,
+    budget: Budget | None = None,
+    confirm: Confirm | None = None,
+    prompt: Prompt | None = None,
+    accept: bool | None = None,
+    ttl: float = 30.0,
+) -> AsyncIterator[AsyncRun]:
+    """The same for coroutines. Runs of one event loop that are given the same store object share their commits."""
+    options = _options(strictness, policies, budget, confirm, prompt, accept)
+    with _store(store) as opened:
+        log = app.write_run(opened, which_run(opened, mission_id, run_id, new), ttl=ttl)
+        face = import_module("holdfast.engine.async_run").AsyncRun  # asyncio is slow to load
+        async with face(log, options, mission_id, dict(inputs or {}), title) as live:
+            yield live
+
+
+def which_run(store: Store, mission_id: str, run_id: str | None, new: bool) -> str:
+    """The one that was asked for, here or by `holdfast resume`; else the newest of the mission that can go on; else a new one."""
+    check_id(mission_id, "The mission id")
+    if run_id is not None:
+        return check_id(run_id, "The run id")
+    asked = config.environment().get("HOLDFAST_RUN")
+    if asked and (head := store.head(check_id(asked, "HOLDFAST_RUN"))) and head.projection.mission_id == mission_id:
+        return asked
+    if not new:
+        for head in store.heads(unfinished=True):
+            shown = head.projection
+            if shown.mission_id == mission_id and (shown.stop_reason is None or is_resumable(shown.stop_reason)):
+                return head.run_id
+    return system.new_run_id()
+
+
+def _store(store: Store | str | None) -> Any:
+    points = killpoints.ordered(config.environment())
+    if points is not None:
+        return points.instead_of(store, lambda: app.open_store(points.place))
+    return app.open_store(store) if store is None or isinstance(store, str) else nullcontext(store)
+
+
+def _options(
+    strictness: Strictness | str | None,
+    policies: Mapping[str, Policy] | None,
+    budget: Budget | None,
+    confirm: Confirm | None,
+    prompt: Prompt | None,
+    accept: bool | None,
+) -> Options:
+    environ = config.environment()
+    points = killpoints.ordered(environ)
+    somebody = terminal.is_there()
+    return Options(
+        strictness=effective_strictness(call=strictness, config=environ.get("HOLDFAST_STRICTNESS") or None),
+        policies=_checked(policies or {}),
+        budget=budget or Budget(),
+        confirm=confirm or (terminal.confirm if somebody else None),
+        prompt=prompt or (terminal.prompt if somebody else None),
+        accept=bool(environ.get("HOLDFAST_YES")) if accept is None else accept,
+        approved=environ.get("HOLDFAST_PLAN") or None,
+        tell=terminal.tell,
+        new_token=system.new_token,
+        observe=None if points is None else points.observe,
+    )
+
+
+def _checked(policies: Mapping[str, Policy]) -> Mapping[str, Policy]:
+    for drift, policy in policies.items():
+        if drift not in DRIFTS or policy not in POLICIES:
+            raise UsageError(
+                f"There is no drift policy {drift}: {policy!r:.40}.",
+                advice=f"Drift is one of {', '.join(DRIFTS)}; a policy one of {', '.join(POLICIES)}.",
+            )
+    return policies

@@ -1,0 +1,204 @@
+"""`holdfast answer`: recorded if nobody holds the run, left for it if somebody does; a terminal is asked, a pipe is not."""
+
+from __future__ import annotations
+
+import os
+import pty
+import select
+import subprocess
+import sys
+import time
+from contextlib import closing
+
+import pytest
+
+from holdfast import app
+from holdfast.core import stops
+from holdfast.core.events import QuestionAsked, RunStopped
+from holdfast.engine.log import read_state
+from tests.cli.test_errors import understood
+
+COLOUR = QuestionAsked(question_id="colour", text="Which \x1b[31mcolour?", choices=("red", "blue"))
+SIZE = QuestionAsked(question_id="size", text="Which size?")
+LATE = QuestionAsked(question_id="late", text="Now?", deadline="2020-01-01T00:00:00.000000Z")
+WAITS = RunStopped(reason="awaiting_answer")
+PIPELINE = """
+import sys, holdfast
+with holdfast.run("pipeline", run_id="run-1") as run:
+    print(run.ask("Go on?", ["yes", "no"], name="go"))
+"""
+LIVE = """
+import sys, time, holdfast
+with holdfast.run("pipeline", run_id="run-1", prompt=lambda text, choices: None) as run:
+    from holdfast.core.events import QuestionAsked
+    run._book.record(QuestionAsked(question_id="go", text="Go on?"))
+    print("ready", flush=True)
+    for number in range(3000):
+        run.step(f"wait-{number}", time.sleep, 0.02)
+        if run.state.questions["go"].answer is not None:
+            break
+    print(run.ask("Go on?", name="go"), flush=True)
+"""
+
+
+@pytest.fixture
+def write(holdfast):
+    def write(*events, run_id="run-1"):
+        with (
+            closing(app.open_store(str(holdfast.place))) as store,
+            app.start_run(store, "mission", run_id=run_id) as log,
+        ):
+            log.record(*events)
+
+    return write
+
+
+def answers(holdfast):
+    with closing(app.open_store(str(holdfast.place), read_only=True)) as store:
+        return {name: asked.answer for name, asked in read_state(store, "run-1").questions.items()}
+
+
+def test_an_answer_is_recorded_and_says_how_to_go_on(holdfast, write):
+    write(COLOUR, WAITS)
+    answer = holdfast("answer", "run-1", "blue")
+    assert (answer.code, answer.err) == (0, "")
+    assert answer.out == "The answer to colour is recorded.\n  holdfast resume run-1 -- COMMAND\n"
+    understood(answer.out.splitlines()[-1].strip())
+    assert answers(holdfast) == {"colour": "blue"}
+
+
+def test_json_reports_the_same(holdfast, write):
+    write(COLOUR, WAITS)
+    document = holdfast("answer", "run-1", "red", "--json").data
+    assert document == {
+        "schema_version": 1,
+        "run_id": "run-1",
+        "question_id": "colour",
+        "recorded": True,
+        "message_id": None,
+        "next_actions": ["holdfast resume run-1 -- COMMAND"],
+    }
+
+
+def test_one_of_several_is_named(holdfast, write):
+    write(COLOUR, SIZE)
+    answer = holdfast("answer", "run-1", "9")
+    assert answer.code == stops.exit_code("ambiguous_id") and "'colour', 'size'" in answer.err
+    assert holdfast("answer", "run-1", "9", "--question", "si").out.splitlines()[-1] == "  holdfast resume run-1"
+    assert answers(holdfast) == {"colour": None, "size": "9"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        (["green", "--question", "colour"], "bad_input"),
+        (["", "--question", "size"], "bad_input"),
+        (["\udcff", "--question", "size"], "bad_input"),
+        (["x", "--question", "nobody"], "not_found"),
+        (["x", "--question", "late"], "deadline_passed"),
+        (["--question", "colour"], "usage_error"),
+        (["x" * 70_000, "--question", "size"], "too_large"),
+    ],
+)
+def test_what_is_no_answer_is_refused_and_nothing_is_written(holdfast, write, arguments, reason):
+    write(COLOUR, SIZE, LATE)
+    answer = holdfast("answer", "run-1", *arguments)
+    assert answer.code == stops.exit_code(reason), answer
+    assert len(answer.err.splitlines()) == 2 and "Traceback" not in answer.err and "\x1b" not in answer.err
+    assert answers(holdfast) == {"colour": None, "size": None, "late": None}
+
+
+def test_a_run_that_asks_nothing_is_not_answered(holdfast, make_run):
+    make_run("run-1")
+    answer = holdfast("answer", "run-1", "yes")
+    assert answer.code == 66 and "holdfast resume run-1 --plan" in answer.err
+    assert holdfast("answer", "nobody", "yes").code == 66
+
+
+def test_no_store_is_made(holdfast):
+    assert holdfast("answer", "run-1", "yes").code == 66
+    assert not holdfast.place.parent.exists()
+
+
+def typed(holdfast, lines, *arguments):
+    """What a command shows on a terminal on which a person types these lines, one at each question, and its exit code."""
+    ours, theirs = pty.openpty()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "holdfast", *arguments],
+        env=holdfast.environment(NO_COLOR="1"),
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+        cwd=holdfast.home,
+        start_new_session=True,
+    )
+    os.close(theirs)
+    shown, waiting, until = b"", list(lines), time.monotonic() + 60
+    try:
+        while time.monotonic() < until:
+            ready, _, _ = select.select([ours], [], [], 0.1)
+            piece = read(ours) if ready else b""
+            shown += piece
+            if waiting and shown.count(b"(red / blue) ") > len(lines) - len(waiting):
+                os.write(ours, waiting.pop(0))
+            if ready and not piece:
+                break
+        return process.wait(60), shown.decode()
+    finally:
+        process.kill()
+        process.wait()
+        os.close(ours)
+
+
+def read(fd):
+    try:
+        return os.read(fd, 65536)
+    except OSError:
+        return b""
+
+
+def test_on_a_terminal_the_question_is_asked_until_the_answer_is_a_choice(holdfast, write):
+    write(COLOUR, WAITS)
+    code, shown = typed(holdfast, [b"green\n", b"\n", b" blue \n"], "answer", "run-1")
+    assert code == 0, shown
+    assert "Which ?[31mcolour?" in shown and "\x1b[31m" not in shown
+    assert answers(holdfast) == {"colour": "blue"}
+
+
+def test_a_person_who_does_not_answer_has_not_answered(holdfast, write):
+    write(COLOUR, WAITS)
+    code, shown = typed(holdfast, [b"\x04"], "answer", "run-1")
+    assert code == 64 and "No answer was given" in shown
+    assert answers(holdfast) == {"colour": None}
+
+
+def test_a_pipeline_that_asked_goes_on_with_the_answer(holdfast, tmp_path):
+    script = tmp_path / "pipeline.py"
+    script.write_text(PIPELINE)
+    with closing(app.open_store(str(holdfast.place))) as store:
+        app.start_run(store, "pipeline", run_id="run-1").close()
+    go_on = ["resume", "run-1", "--", sys.executable, str(script)]
+    assert holdfast(*go_on).code == stops.exit_code("awaiting_answer")
+    assert holdfast("status", "run-1", "--json").data["run"]["next_actions"][0] == "holdfast answer run-1"
+    assert holdfast("answer", "run-1", "yes").code == 0
+    answer = holdfast(*go_on)
+    assert (answer.code, answer.out) == (0, "yes\n"), answer
+
+
+def test_a_live_run_hears_the_answer(holdfast):
+    process = subprocess.Popen(
+        [sys.executable, "-c", LIVE], env=holdfast.environment(), stdout=subprocess.PIPE, text=True
+    )
+    try:
+        assert process.stdout.readline() == "ready\n"
+        document = holdfast("answer", "run-1", "certainly", "--json").data
+        assert (document["recorded"], document["message_id"]) == (False, 1)
+        assert document["next_actions"] == ["holdfast log run-1 -f"]
+        assert process.stdout.readline() == "certainly\n"
+        assert process.wait(60) == 0
+    finally:
+        process.kill()
+        process.communicate()
+    assert answers(holdfast) == {"go": "certainly"}
+    line = next(line for line in holdfast("log", "run-1").out.splitlines() if "question_answered" in line)
+    assert "certainly" in line and "person" in line

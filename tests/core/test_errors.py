@@ -1,0 +1,105 @@
+"""Every error is a sentence with its data, a stop reason of the registry and, where somebody can act, advice."""
+
+from __future__ import annotations
+
+import inspect
+import re
+
+import pytest
+
+from holdfast.core import errors, stops
+
+MADE: dict[str, errors.HoldfastError] = {
+    "Something.": errors.HoldfastError("Something."),
+    "The id 'A' is not a valid id.": errors.InvalidId("The id", "A"),
+    "The value at $.a has no canonical JSON form: no.": errors.NotCanonical("$.a", "no"),
+    "It is 2,000 bytes; the limit is 1,000.": errors.TooLarge("It", 2000, 1000),
+    "Event 1 cannot be read as an event: no.": errors.BadRecord("Event 1", "no"),
+    "a.txt, line 3: no.": errors.BadFile("a.txt", 3, "no"),
+    "a.txt: no.": errors.BadFile("a.txt", None, "no"),
+    "There is no run 'r' here.": errors.NotFound("run", "r"),
+    "It was written by a newer Holdfast (version 3; this one knows up to 2).": errors.NewerSchema("It", 3, 2),
+    "The event step_started cannot be recorded now: no.": errors.IllegalEvent("step_started", "no"),
+    "Event 4 of run r does not follow from the event before it.": errors.ChainBroken("r", 4),
+    "Run r should go on with event 2, but has 3.": errors.SequenceGap("r", 2, 3),
+    "The log has lost the end of its log: 2 events.": errors.TailLost("The log", "2 events"),
+    "The stored bytes of artifact ab no longer have that hash.": errors.ArtifactDamaged("ab"),
+    "Run r is being written by process 1 on h.": errors.LeaseHeld("r", "process 1 on h"),
+    "The lease on run r (epoch 5) was lost.": errors.LeaseLost("r", 5),
+    "Run r is at event 3, not at 2; nothing was written.": errors.SequenceConflict("r", 2, 3),
+    "Operation o has been used for another append; nothing was written.": errors.OperationReused("o"),
+    "db: it is full.": errors.StoreFull("db", "it is full"),
+}
+DATA: list[tuple[errors.HoldfastError, dict[str, object]]] = [
+    (errors.InvalidId("The id", "A"), {"value": "A"}),
+    (errors.NotCanonical("$.a", "no"), {"path": "$.a", "problem": "no"}),
+    (errors.TooLarge("It", 2, 1), {"size": 2, "limit": 1}),
+    (errors.BadRecord("Event 1", "no"), {"place": "Event 1", "problem": "no"}),
+    (errors.BadFile("f", 3, "no"), {"path": "f", "line": 3, "problem": "no"}),
+    (errors.NotFound("run", "r"), {"name": "r"}),
+    (errors.NewerSchema("It", 3, 2), {"found": 3, "known": 2}),
+    (errors.IllegalEvent("k", "no"), {"kind": "k", "problem": "no"}),
+    (errors.ChainBroken("r", 4), {"run_id": "r", "seq": 4}),
+    (errors.SequenceGap("r", 2, 3), {"run_id": "r", "expected": 2, "found": 3}),
+    (errors.TailLost("p", "d"), {"place": "p"}),
+    (errors.ArtifactDamaged("ab"), {"digest": "ab"}),
+    (errors.LeaseHeld("r", "h"), {"run_id": "r", "holder": "h"}),
+    (errors.LeaseLost("r", 5), {"run_id": "r", "epoch": 5}),
+    (errors.SequenceConflict("r", 2, 3), {"run_id": "r", "expected": 2, "found": 3}),
+    (errors.OperationReused("o"), {"op": "o"}),
+    (errors.StoreBusy("db", "no turn"), {"place": "db", "problem": "no turn"}),
+]
+CLASSES = [kind for _, kind in inspect.getmembers(errors, inspect.isclass) if issubclass(kind, errors.HoldfastError)]
+
+
+@pytest.mark.parametrize("sentence", MADE)
+def test_an_error_is_one_sentence(sentence):
+    assert str(MADE[sentence]) == sentence
+
+
+@pytest.mark.parametrize(("error", "data"), DATA, ids=lambda value: type(value).__name__)
+def test_an_error_carries_its_data(error, data):
+    assert {name: getattr(error, name) for name in data} == data
+
+
+@pytest.mark.parametrize("kind", CLASSES, ids=lambda kind: kind.__name__)
+def test_an_error_names_a_reason_of_the_registry(kind):
+    assert stops.is_known(kind.reason)
+    assert stops.lookup(kind.reason).code == kind.reason
+
+
+def test_advice_of_a_call_comes_before_the_advice_of_the_class():
+    assert errors.UsageError("No.").advice == ""
+    assert errors.UsageError("No.", advice="Do.").advice == "Do."
+    assert errors.StoreFull("db", "full").advice == errors.StoreFull.advice != ""
+    for made in (
+        errors.StoreFull("db", "full", advice="Do."),
+        errors.TooLarge("It", 2, 1, advice="Do."),
+        errors.BadFile("f", 1, "no", advice="Do."),
+        errors.NewerSchema("It", 3, 2, advice="Do."),
+    ):
+        assert made.advice == "Do."
+    assert errors.StoreFull.advice != "Do."
+
+
+def test_the_tree_on_top_of_the_file_is_the_tree():
+    drawn = re.findall(r"^( *)([A-Z]\w+)(?: {2,}.*)?$", errors.__doc__ or "", re.MULTILINE)
+    parents: list[str] = []
+    for indent, name in drawn:
+        parents[len(indent) // 2 :] = [name]
+        kind = getattr(errors, name)
+        assert [one.__name__ for one in kind.__mro__ if one in CLASSES] == parents[::-1]
+    assert {name for _, name in drawn} == {kind.__name__ for kind in CLASSES}
+
+
+class Hostile:
+    def __repr__(self) -> str:
+        raise RuntimeError("no")
+
+
+def test_a_foreign_value_is_shown_short_and_never_raises():
+    assert errors.shown("a") == "'a'"
+    assert errors.shown("x" * 500) == "'" + "x" * 119
+    assert errors.shown("x" * 500, 10) == "'" + "x" * 9
+    assert errors.shown(Hostile()) == "(Hostile)"
+    assert errors.shown(10**5000) == "(int)"

@@ -1,0 +1,43 @@
+"""msgspec loads without `typing_extensions`, unless that is there already or another thread might miss it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+ALONE = "import holdfast.core.lean"
+LOADED = "import typing_extensions, holdfast.core.lean"
+MSGSPEC_FIRST = "import msgspec, holdfast.core.lean"
+THREADED = """
+import threading
+stay = threading.Event()
+threading.Thread(target=stay.wait).start()
+try:
+    import holdfast.core.lean
+finally:
+    stay.set()
+"""
+TELL = """
+import sys, msgspec
+assert msgspec.json.decode(b"[1]") == [1]
+print(sys.modules.get("typing_extensions", "absent") == "absent")
+import typing_extensions
+assert typing_extensions.TypedDict
+"""
+
+
+def hidden(first: str) -> bool:
+    script = first + "\n" + TELL
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=True)
+    return done.stdout.strip() == "True"
+
+
+def test_msgspec_loads_alone_and_what_was_hidden_can_be_loaded_afterwards():
+    assert hidden(ALONE)
+
+
+@pytest.mark.parametrize("first", [LOADED, MSGSPEC_FIRST, THREADED])
+def test_nothing_is_hidden_from_somebody_who_has_it_or_may_want_it(first):
+    assert not hidden(first)

@@ -1,0 +1,419 @@
+"""A live run for the laboratory: steps and effects of every policy, resumed until it rests, and judged from outside.
+
+The same pipeline runs for ordinary code with threads and for coroutines. `work` starts or goes on, `check` goes on to the
+end; an effect that nobody knows the outcome of is settled as a person would: by looking.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import json
+import os
+import signal
+import tempfile
+import threading
+from collections import Counter
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+
+import apsw
+
+import holdfast
+from holdfast.app import write_run
+from holdfast.core.errors import HoldfastError
+from holdfast.core.events import EffectSettled
+from holdfast.engine.forms import MAX_INLINE
+from holdfast.engine.log import verify_run
+from holdfast.ports import Store
+from holdfast.testing.crashlab.workload import Verdict
+from tests.crash.live_world import BARE, EXACTLY_ONCE, GUARDED, KEYED, PROBED, TILL, World
+
+MISSION = "live"
+LONG = 600.0  # seconds of a lease: nothing is renewed while a point is tried
+RESUMES = 12  # each bare effect may need a person once
+PLAN = "moment"  # a file in the folder: the moment at which to die
+OURS = ("HOLDFAST_RUN", "HOLDFAST_YES", "HOLDFAST_PLAN", "HOLDFAST_STRICTNESS", "HOLDFAST_STORE", "HOLDFAST_WITNESS")
+
+# name of the effect: where it shows in the world, and under which label
+TRACES = {
+    **{f"charge/{n}": (KEYED, f"charge-{n}") for n in range(3)},
+    **{f"till/{n}": (TILL, f"till-{n}") for n in range(3)},
+    **{f"mail/{n}": (PROBED, f"mail-{n}") for n in range(3)},
+    **{f"ship/{n}": (GUARDED, f"ship-{n}") for n in range(2)},
+    **{f"bare/{n}": (BARE, f"bare-{n}") for n in range(3)},
+    "outer/mail": (PROBED, "mail-in-outer"),
+    "side/charge": (KEYED, "side-charge"),
+    "side/mail": (PROBED, "side-mail"),
+    "side/bare": (BARE, "side-bare"),
+}
+
+
+class Broken(Exception):
+    """A promise that did not hold: the kind of the verdict, and a sentence."""
+
+    def __init__(self, kind: str, sentence: str) -> None:
+        super().__init__(sentence)
+        self.kind = kind
+
+
+# --- the pipeline
+
+
+def outline(topic):
+    return [f"{topic}-{letter}" for letter in "abcd"]
+
+
+def draft(chapter):
+    return {"chapter": chapter, "words": len(chapter)}
+
+
+def large(letter):
+    return letter * (MAX_INLINE + 1000)
+
+
+def total(results):
+    return json.dumps(results, sort_keys=True)
+
+
+async def pipeline(run, world):
+    """Thirty-odd steps and effects. `run` is one of the faces below."""
+    found = {"outline": await run.step("outline", outline, "topic")}
+    found["drafts"] = await run.side_by_side(
+        *(partial(run.step, f"draft/{chapter}", draft, chapter) for chapter in found["outline"])
+    )
+
+    async def outer(n):
+        inner = [await run.step(f"inner/{number}", draft, f"inner{number}") for number in range(n)]
+        mailed = await run.effect("outer/mail", world.send, "mail-in-outer", policy="probed", probe=world.was_sent)
+        return [inner, mailed]
+
+    found["outer"] = await run.step("outer", outer, 2)
+    found["pure"] = await run.effect("pure", len, "abc", policy="pure")
+    found["read"] = await run.effect("read", str.upper, "abc", policy="read")
+    found["put"] = await run.effect("put", world.put, "set", policy="idempotent")
+    await run.checkpoint("half_way")
+    for number in range(3):
+        found[f"charge/{number}"] = await run.effect(
+            f"charge/{number}", world.charge, f"charge-{number}", policy="keyed", key="{label}" if number else None
+        )
+        found[f"till/{number}"] = await run.effect(
+            f"till/{number}", world.pay_in, f"till-{number}", policy="transactional"
+        )
+        found[f"mail/{number}"] = await run.effect(
+            f"mail/{number}", world.send, f"mail-{number}", policy="probed", probe=world.was_sent
+        )
+        found[f"bare/{number}"] = await run.effect(
+            f"bare/{number}", world.bare, f"bare-{number}", policy="once" if number else None
+        )
+    for number in range(2):
+        found[f"ship/{number}"] = await run.effect(
+            f"ship/{number}", world.ship, f"ship-{number}", policy="once", probe=world.was_shipped
+        )
+    found["large"] = len(await run.step("large", large, "s"))
+    found["large effect"] = len(await run.effect("large effect", large, "e", policy="read"))
+    found["side"] = await run.side_by_side(
+        partial(run.step, "side/step", draft, "side"),
+        partial(run.effect, "side/charge", world.charge, "side-charge", policy="keyed"),
+        partial(run.effect, "side/mail", world.send, "side-mail", policy="probed", probe=world.was_sent),
+        partial(run.effect, "side/bare", world.bare, "side-bare", policy="once"),
+    )
+    found["again"] = [await run.step(f"last/{number}", draft, f"last{number}") for number in range(4)]
+    return await run.step("total", total, found)
+
+
+# --- the two faces
+
+
+class Threads:
+    """The pipeline for ordinary code. Nothing it awaits ever waits, so no event loop is needed."""
+
+    def __init__(self, run, ack):
+        self._run, self._ack = run, ack
+
+    async def step(self, name, work, *args):
+        value = self._run.step(name, ended(work) if inspect.iscoroutinefunction(work) else work, *args)
+        self._ack(f"step:{name}")
+        return value
+
+    async def effect(self, name, act, *args, **options):
+        value = self._run.effect(name, act, *args, **options)
+        self._ack(f"effect:{name}")
+        return value
+
+    async def checkpoint(self, cursor):
+        self._run.checkpoint(cursor)
+
+    async def side_by_side(self, *calls):
+        with ThreadPoolExecutor(len(calls)) as pool:
+            return list(pool.map(lambda call: end(call()), calls))
+
+
+class Coroutines:
+    """The same in an event loop."""
+
+    def __init__(self, run, ack):
+        self._run, self._ack = run, ack
+
+    async def step(self, name, work, *args):
+        value = await self._run.step(name, work, *args)
+        self._ack(f"step:{name}")
+        return value
+
+    async def effect(self, name, act, *args, **options):
+        value = await self._run.effect(name, act, *args, **options)
+        self._ack(f"effect:{name}")
+        return value
+
+    async def checkpoint(self, cursor):
+        await self._run.checkpoint(cursor)
+
+    async def side_by_side(self, *calls):
+        return list(await asyncio.gather(*(call() for call in calls)))
+
+
+def end(coroutine):
+    """The result of a coroutine that waits for nothing."""
+    try:
+        coroutine.send(None)
+    except StopIteration as stop:
+        return stop.value
+    raise RuntimeError("it waits for something")
+
+
+def ended(work):
+    return lambda *args: end(work(*args))
+
+
+# --- the workload
+
+
+class Moments:
+    """Counts moments over the life of a process, and ends it at a certain one."""
+
+    def __init__(self, deadly: int = 0) -> None:
+        self.count, self.deadly = 0, deadly
+        self._lock = threading.Lock()
+
+    def __call__(self, name: str) -> None:
+        with self._lock:
+            self.count += 1
+            if self.count == self.deadly:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+
+class Timed:
+    """A store that says when an append begins and when it has been acknowledged."""
+
+    def __init__(self, store: Store, moment: Callable[[str], None]) -> None:
+        self._store, self._moment = store, moment
+
+    def __getattr__(self, name):
+        return getattr(self._store, name)
+
+    def _told(self, call, *args):
+        self._moment("begin")
+        value = call(*args)
+        self._moment("end")
+        return value
+
+    def append(self, *args):
+        return self._told(self._store.append, *args)
+
+    def append_all(self, *args):
+        return self._told(self._store.append_all, *args)
+
+    def transact(self, *args):
+        return self._told(self._store.transact, *args)
+
+    def put_artifact(self, *args):
+        return self._told(self._store.put_artifact, *args)
+
+
+class LiveWork:
+    """A live run in a SQLite store."""
+
+    name = "live run"
+    mark = "?"
+
+    def __init__(self, coroutines: bool = False) -> None:
+        self.coroutines = coroutines
+
+    # --- where it lives
+
+    def open(self, folder: Path) -> Store:
+        return holdfast.open_store(str(folder / ".holdfast" / "holdfast.db"), environ={})
+
+    def run_id(self, folder: Path) -> str:
+        return "run-live"
+
+    def till(self, folder: Path) -> Counter[str]:
+        """The rows in the user's own table, read past the store."""
+        place = folder / ".holdfast" / "holdfast.db"
+        if not place.exists():
+            return Counter()
+        connection = apsw.Connection(str(place))
+        try:
+            there = connection.execute("select 1 from sqlite_master where name = 'app_till'").fetchall()
+            rows = connection.execute("select label from app_till").fetchall() if there else []
+        finally:
+            connection.close()
+        return Counter(label for (label,) in rows)
+
+    def plant(self) -> None:
+        """A planted bug changes the engine here, in the process that works and in the one that checks."""
+
+    # --- what the laboratory asks for
+
+    def prepare(self, folder: Path) -> None:
+        """An empty store, and the ending of a run that nothing disturbs."""
+        with tempfile.TemporaryDirectory(prefix="live-") as aside:
+            undisturbed = LiveWork()
+            with undisturbed.open(Path(aside)) as store:
+                (folder / "expected").write_text(undisturbed.live(store, Path(aside), Moments(), lambda label: None))
+        (folder / "world").mkdir()
+        with self.open(folder):
+            pass
+
+    def work(self, folder: Path, ack: Callable[[str], None]) -> None:
+        self.plant()
+        plan = folder / PLAN
+        moments = Moments(int(plan.read_text()) if plan.exists() else 0)
+        with self.open(folder) as store:
+            self.live(store, folder, moments, ack)
+        ack(f"moments:{moments.count}")
+
+    def check(self, folder: Path, acked: Sequence[str]) -> Verdict:
+        self.plant()
+        try:
+            with self.open(folder) as store:
+                self.judge(store, folder, acked)
+        except Broken as broken:
+            return Verdict(False, broken.kind, str(broken))
+        except HoldfastError as error:
+            return Verdict(True, "refused", f"{error.reason}: {error}")
+        return Verdict(True, "whole", "")
+
+    # --- running
+
+    def live(self, store: Store, folder: Path, moments: Moments, ack: Callable[[str], None]) -> str:
+        for name in OURS:
+            os.environ.pop(name, None)
+        lock = threading.Lock()
+
+        def say(label: str) -> None:
+            with lock:
+                ack(label)
+
+        timed, run_id = Timed(store, moments), self.run_id(folder)
+        world = World(folder, run_id, self.mark, moments)
+        options = {"store": timed, "run_id": run_id, "ttl": LONG, "strictness": "max"}
+        if self.coroutines:
+            return asyncio.run(self.live_later(world, say, options))
+        with holdfast.run(MISSION, **options) as run:
+            return end(pipeline(Threads(run, say), world))
+
+    async def live_later(self, world, say, options) -> str:
+        async with holdfast.arun(MISSION, **options) as run:
+            return await pipeline(Coroutines(run, say), world)
+
+    # --- judging
+
+    def judge(self, store: Store, folder: Path, acked: Sequence[str]) -> None:
+        run_id = self.run_id(folder)
+        with write_run(store, run_id) as log:
+            state = log.state  # under the lease nobody else can still be writing
+        open_before = self.look(state, folder, acked) if state.seq else set()
+        ending, asked = self.resume(store, folder)
+        missed = open_before - asked
+        if missed:
+            raise Broken("corrupt", f"nobody was asked about {sorted(missed)[0]}, and nobody can know")
+        if ending != (folder / "expected").read_text():
+            raise Broken("corrupt", "the run ended with another result")
+        self.look_at_the_end(store, folder, holdfast.read_state(store, run_id))
+
+    def resume(self, store: Store, folder: Path) -> tuple[str, set[str]]:
+        """Go on until it rests. Whoever is asked looks at the world, and says what is there."""
+        asked: set[str] = set()
+        for _ in range(RESUMES):
+            before = self.counted(folder)
+            try:
+                return self.live(store, folder, Moments(), lambda label: None), asked
+            except holdfast.Stopped as stop:
+                if stop.reason != "effect_unknown":
+                    raise Broken("corrupt", f"the run stopped: {stop}") from None
+            asked |= self.settle(store, folder, before)
+        raise Broken("corrupt", "the run does not come to its end")
+
+    def settle(self, store: Store, folder: Path, before: dict[str, Counter[str]]) -> set[str]:
+        now, names = self.counted(folder), set()
+        with write_run(store, self.run_id(folder)) as log:
+            for key, status in list(log.state.effects_open.items()):
+                name = log.state.effects[key].step_id
+                kind, label = TRACES.get(name, ("", ""))
+                if kind != BARE:
+                    raise Broken("corrupt", f"{name} is {status}, though it can be repeated or looked at")
+                done = now[BARE][label]
+                if status == "unknown" and done != before[BARE][label]:
+                    raise Broken("doubled", f"{name} was repeated, and then called unknown")
+                receipt = {"line": label} if done else None
+                log.record(
+                    EffectSettled(effect_key=key, settled_as="done" if done else "not_done", by="lab", receipt=receipt)
+                )
+                names.add(name)
+        return names
+
+    # --- looking
+
+    def counted(self, folder: Path) -> dict[str, Counter[str]]:
+        return {**World(folder, self.run_id(folder), self.mark).count(), TILL: self.till(folder)}
+
+    def look(self, state, folder: Path, acked: Sequence[str]) -> set[str]:
+        """What a crash left: nothing doubled, nothing lost, nothing said that is not so. Gives the effects to ask about."""
+        world = self.counted(folder)
+        effects = {effect.step_id: effect.status for effect in state.effects.values()}
+        for name, (kind, label) in TRACES.items():
+            self.compare(name, kind, world[kind][label], effects.get(name))
+        for label in acked:
+            what, _, name = label.partition(":")
+            step = state.steps.get(name)
+            if (what == "step" and (step is None or step.status != "finished")) or (
+                what == "effect" and effects.get(name) != "done"
+            ):
+                raise Broken("lost", f"{label} was acknowledged and is gone")
+        return {name for name, status in effects.items() if status == "started" and TRACES.get(name, ("",))[0] == BARE}
+
+    def compare(self, name: str, kind: str, done: int, status: str | None) -> None:
+        """What was done, against what the log says."""
+        if done > 1:
+            raise Broken("doubled", f"{name} was done {done} times")
+        if done and status is None:
+            raise Broken("corrupt", f"{name} was done, and the log knows nothing of it")
+        if status == "done" and not done:
+            raise Broken("lost", f"the log calls {name} done, and it was not")
+        if status in ("failed", "not_done", "abandoned") and done:
+            raise Broken("corrupt", f"the log calls {name} {status}, and it was done")
+        if kind == TILL and bool(done) != (status == "done"):
+            raise Broken("corrupt", f"{name} was not committed with its event")
+
+    def look_at_the_end(self, store: Store, folder: Path, state) -> None:
+        self.look(state, folder, ())
+        world = self.counted(folder)
+        missing = [label for kind, label in TRACES.values() if not world[kind][label]]
+        if missing:
+            raise Broken("lost", f"{missing[0]} was never done, and the run is {state.status}")
+        wrong = [kind for kind in EXACTLY_ONCE if sum(world[kind].values()) != len(names_of(kind))]
+        if wrong:
+            raise Broken("doubled", f"something {wrong[0]} was done under another name")
+        statuses = {effect.status for effect in state.effects.values()}
+        if state.status != "finished" or statuses != {"done"}:
+            raise Broken("corrupt", f"the run is {state.status} with effects {sorted(statuses)}")
+        findings = verify_run(store, state.run_id).findings
+        if findings:
+            raise Broken("corrupt", findings[0].problem)
+
+
+def names_of(kind: str) -> list[str]:
+    return [name for name, (of, _) in TRACES.items() if of == kind]

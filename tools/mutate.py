@@ -1,0 +1,115 @@
+"""Breaks the core in every small way mutmut knows and asks whether its tests notice: mutate.py [MODULE ...] [--show].
+
+Works on a copy in `.mutate/`, one module at a time with the fast tests of that module. Never touches the tree itself.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+COPY = Path("/tmp/lead/h/M/copy")
+COPIED = ("src", "tests/core", "tests/__init__.py", "tests/conftest.py", "docs", "pyproject.toml")
+# Which tests know a module; the most important modules first.
+TESTS: dict[str, tuple[str, ...]] = {
+    "rules": ("test_state.py", "test_rules.py"),
+    "state": ("test_state.py", "test_rules.py"),
+    "moves": ("test_moves.py",),
+    "wire": ("test_wire.py",),
+    "checkpoint": ("test_checkpoint.py",),
+    "drift": ("test_drift.py",),
+    "keys": ("test_keys.py",),
+    "canonical": ("test_canonical.py",),
+    "plain": ("test_canonical.py",),
+    "retry": ("test_retry.py",),
+    "ids": ("test_ids.py",),
+    "inputs": ("test_inputs.py",),
+    "plan": ("test_plan.py",),
+    "stops": ("test_stops.py",),
+    "values": ("test_values.py",),
+    "errors": ("test_errors.py",),
+}
+# These read the source text, which is not itself while it is broken, or start a process of their own.
+LEFT_OUT = "not compares_stop_reasons and not names_a_reason and not nothing_slow and not never_leaves"
+SETUP = """\
+[mutmut]
+source_paths=src
+only_mutate=src/holdfast/core/{module}.py
+pytest_add_cli_args_test_selection=
+{tests}
+pytest_add_cli_args=
+  -p
+  no:cacheprovider
+  -k
+  {left_out}
+"""
+KILLED, SURVIVED = "killed", "survived"
+# What mutmut writes down for a mutant is the exit code of its tests.
+MEANING = {
+    0: SURVIVED,
+    1: KILLED,
+    3: KILLED,
+    33: "not tested",
+    34: "skipped",
+    36: "timeout",
+    24: "timeout",
+    -24: "timeout",
+}
+
+
+def fresh_copy(module: str) -> None:
+    shutil.rmtree(COPY, ignore_errors=True)
+    for name in COPIED:
+        source, target = ROOT / name, COPY / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        if source.is_dir():
+            shutil.copytree(source, target, ignore=shutil.ignore_patterns("__pycache__"))
+        else:
+            shutil.copy2(source, target)
+    tests = "\n".join(f"  tests/core/{name}" for name in TESTS[module] if (ROOT / "tests/core" / name).exists())
+    (COPY / "setup.cfg").write_text(SETUP.format(module=module, tests=tests, left_out=LEFT_OUT), encoding="utf-8")
+
+
+def run(module: str, jobs: int) -> dict[str, int]:
+    """Every mutant of one module by name, with the exit code of its tests."""
+    fresh_copy(module)
+    with (COPY / "output").open("wb") as output:
+        command = [sys.executable, "-m", "mutmut", "run", f"--max-children={jobs}"]
+        status = subprocess.run(command, cwd=COPY, stdout=output, stderr=subprocess.STDOUT, check=False).returncode
+    meta = COPY / "mutants" / "src" / "holdfast" / "core" / f"{module}.py.meta"
+    if not meta.exists():
+        sys.exit(f"mutmut ended with {status} before it tried anything; see {COPY / 'output'}.")
+    return dict(json.loads(meta.read_text(encoding="utf-8"))["exit_code_by_key"])
+
+
+def shown(name: str) -> str:
+    command = [sys.executable, "-m", "mutmut", "show", name]
+    return subprocess.run(command, cwd=COPY, capture_output=True, text=True, check=False).stdout
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("modules", nargs="*", metavar="MODULE", help="one of " + ", ".join(TESTS) + " (default: all)")
+    parser.add_argument("--show", action="store_true", help="print each mutant that was not noticed")
+    parser.add_argument("--jobs", type=int, default=2)
+    options = parser.parse_args()
+    print(f"{'module':12} {'mutants':>8} {'killed':>8} {'survived':>9} {'other':>6}", flush=True)
+    for module in options.modules or TESTS:
+        found = {name: MEANING.get(code, str(code)) for name, code in run(module, options.jobs).items()}
+        meanings = list(found.values())
+        killed, survived = meanings.count(KILLED) + meanings.count("timeout"), meanings.count(SURVIVED)
+        other = len(found) - killed - survived
+        print(f"{module:12} {len(found):8} {killed:8} {survived:9} {other:6}", flush=True)
+        for name in found:
+            if found[name] not in (KILLED, "timeout"):
+                print(f"  {found[name]}: {name}", *([shown(name)] if options.show else []), sep="\n", flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
