@@ -6,6 +6,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 LOCK := requirements/dev.lock
 PEERS := .venv-peers
+MUTATE := .venv-mutate
 JOBS ?= $(shell nproc 2>/dev/null || getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2)
 CODE := $(wildcard src tests bench tools examples)
 ARGS ?=
@@ -66,9 +67,18 @@ crash: $(STAMP) ## the full crash laboratory (a seeded part of it runs in `make 
 	HOLDFAST_CRASH_SCALE=10 $(BIN)/python -m pytest -m crash tests/stores/test_postgres.py
 	HOLDFAST_FUZZ_SCALE=20 $(BIN)/python -m pytest -n $(JOBS) tests/attacks/test_fuzz.py
 
-coverage: $(STAMP) ## tests with branch coverage
+coverage: $(STAMP) ## tests with branch coverage; fails where core or engine fall below their floor
 	@sh tools/install-system-tools
 	$(BIN)/python -m pytest -n $(JOBS) -rs --cov --cov-report=term $(ARGS)
+	$(BIN)/python tools/coverage_floor.py
+
+.PHONY: mutate
+mutate: $(MUTATE)/.installed ## break the core in every small way and see its tests notice (ARGS="rules --show" narrows it)
+	$(MUTATE)/bin/python tools/mutate.py $(ARGS)
+
+$(MUTATE)/.installed: requirements/mutate.lock pyproject.toml tools/make-venv
+	@PYTHON="$(PYTHON)" sh tools/make-venv $(MUTATE) requirements/mutate.lock
+	@touch $@
 
 format: $(STAMP) ## let ruff put the code in order
 	$(BIN)/ruff check --fix $(CODE)
@@ -78,5 +88,5 @@ lock: ## resolve the dependencies anew and write requirements/dev.lock
 	@PYTHON="$(PYTHON)" sh tools/lock $(LOCK)
 
 clean: ## remove the environment, caches and build products
-	rm -rf $(VENV) $(PEERS) build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis .coverage .coverage.* htmlcov
+	rm -rf $(VENV) $(PEERS) $(MUTATE) .mutate build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis .coverage .coverage.* htmlcov
 	find src tests $(wildcard bench) -name __pycache__ -type d -prune -exec rm -rf {} +

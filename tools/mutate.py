@@ -48,6 +48,13 @@ pytest_add_cli_args=
   -k
   {left_out}
 """
+# Few random examples: a mutant that only a lucky one would find is better told apart by a test that names it.
+PROFILE = """\
+from hypothesis import settings
+
+settings.register_profile("mutate", settings.get_profile("holdfast"), max_examples=15)
+settings.load_profile("mutate")
+"""
 KILLED, SURVIVED = "killed", "survived"
 # What mutmut writes down for a mutant is the exit code of its tests.
 MEANING = {
@@ -72,6 +79,7 @@ def fresh_copy(module: str) -> None:
         else:
             shutil.copy2(source, target)
     tests = "\n".join(f"  tests/core/{name}" for name in TESTS[module] if (ROOT / "tests/core" / name).exists())
+    (COPY / "tests" / "core" / "conftest.py").write_text(PROFILE, encoding="utf-8")
     (COPY / "setup.cfg").write_text(SETUP.format(module=module, tests=tests, left_out=LEFT_OUT), encoding="utf-8")
 
 

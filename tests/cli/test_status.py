@@ -61,7 +61,7 @@ def test_one_run_is_explained_with_commands_that_help(holdfast, make_run):
     make_run("run-1", ending="stopped")
     out = holdfast("status", "run-1").out
     assert "awaiting_answer" in out
-    assert "holdfast log run-1" in out
+    assert "holdfast show run-1" in out
     data = holdfast("status", "run-1", "--json").data
     assert (data["schema_version"], data["run"]["stop_reason"]) == (1, "awaiting_answer")
 

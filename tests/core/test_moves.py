@@ -78,6 +78,8 @@ def test_asking_changes_nothing():
 def test_a_place_in_the_plan_saves_looking_at_what_is_before_it():
     state = fold((START, A, A_DONE))
     assert next_move(state, since=1) == next_move(state) == Begin("b", 1, 1)
+    assert next_move(fold((START,)), since=1) == Begin("b", 1, 1), "the caller knows that what is before is finished"
+    assert next_move(fold((START,)), since=2) == Finish()
 
 
 def test_only_a_running_run_moves():

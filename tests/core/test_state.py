@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from holdfast.core import errors
 from holdfast.core.events import (
     EVENTS,
+    KIND_OF,
     BudgetSpent,
     CancelRequested,
     CheckpointComplete,
@@ -112,7 +113,9 @@ ALLOWED: set[tuple[type[Event], str]] = {
     (RunResumed, RUNNING), (RunResumed, STOPPED),
     (RunStopped, RUNNING), (RunFinished, RUNNING),
     (StepStarted, RUNNING), (StepFinished, RUNNING), (StepFailed, RUNNING),
+    (StepFinished, STOPPED), (StepFailed, STOPPED),
     (EffectStarted, RUNNING), (EffectFinished, RUNNING), (EffectFailed, RUNNING),
+    (EffectFinished, STOPPED), (EffectFailed, STOPPED),
     (EffectSettled, RUNNING), (EffectSettled, STOPPED),
     (CheckpointComplete, RUNNING), (StepCheckpointed, RUNNING), (GateBlocked, RUNNING), (CheckpointResumed, RUNNING),
     (DriftFound, RUNNING), (QuestionAsked, RUNNING), (QuestionExpired, RUNNING),
@@ -151,7 +154,7 @@ def test_each_pair_of_event_and_status_is_allowed_or_refused(kind, status):
         with pytest.raises(errors.IllegalEvent, match=f"the run is {status}") as caught:
             evolve(state, SAMPLES[kind])
         assert snapshot(state) == before
-        assert caught.value.reason == "bad_input"
+        assert (caught.value.reason, caught.value.kind) == ("bad_input", KIND_OF.get(kind, "Extension"))
 
 
 REFUSED: dict[str, tuple[Event, tuple[Event, ...], str]] = {
@@ -442,7 +445,8 @@ def test_a_newer_minor_version_is_read_and_what_is_unknown_passed_over(version):
 @pytest.mark.parametrize("version", ["2.0.0", "2", "10.0.0"])
 def test_a_newer_major_version_is_refused_as_newer(version):
     with pytest.raises(errors.NewerSchema) as caught:
-        read_snapshot(changed(lambda data: data.update(schema_version=version)))
+        read_snapshot(changed(lambda data: data.update(schema_version=version)), "state.json")
+    assert str(caught.value).startswith("state.json was written by a newer Holdfast")
     assert (caught.value.reason, caught.value.found, caught.value.known) == ("newer_schema", version, "1.0.0")
 
 
@@ -465,8 +469,14 @@ BROKEN = {
 
 @pytest.mark.parametrize("name", BROKEN)
 def test_a_snapshot_that_is_none_is_refused_by_type(name):
-    with pytest.raises(errors.BadFile, match="no run state"):
+    with pytest.raises(errors.BadFile, match=r"^state\.json: it is no run state: .") as caught:
         read_snapshot(BROKEN[name], "state.json")
+    assert (caught.value.path, caught.value.line) == ("state.json", None)
+
+
+def test_a_snapshot_without_a_name_is_called_the_snapshot():
+    with pytest.raises(errors.BadFile, match=r"^The snapshot: it is no run state"):
+        read_snapshot(b"")
 
 
 @given(st.binary(max_size=60))
@@ -480,7 +490,7 @@ def test_any_bytes_are_a_snapshot_or_refused_by_type(data):
 @pytest.mark.parametrize("name", ["steps_open", "effects_open"])
 def test_a_snapshot_that_calls_open_what_it_does_not_know_is_refused(name):
     value: dict[str, object] = {"steps_open": {"z": 1}, "effects_open": {"z": "started"}}
-    with pytest.raises(errors.BadFile, match="state.json: it is no run state: it calls a step or an effect open"):
+    with pytest.raises(errors.BadFile, match=r"^state\.json: it is no run state: it calls a step or an effect open"):
         read_snapshot(json.dumps({name: value[name]}).encode(), "state.json")
 
 
@@ -515,3 +525,9 @@ def test_what_has_no_seal_is_refused(sealed):
 def test_a_seal_holds_for_one_event_only():
     with pytest.raises(errors.BadFile, match="belongs to another log"):
         unseal(seal(after(*OPEN), HEAD), bytes(32))
+
+
+def test_a_seal_is_over_all_that_follows_its_line():
+    data = snapshot(after(*OPEN)).replace(b",", b",\n")
+    line = hashlib.sha256(b"holdfast/snapshot/1\n" + HEAD + data).hexdigest().encode()
+    assert snapshot(unseal(line + b"\n" + data, HEAD)) == snapshot(after(*OPEN))

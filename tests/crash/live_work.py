@@ -22,11 +22,12 @@ from pathlib import Path
 import apsw
 
 import holdfast
-from holdfast.app import write_run
+from holdfast.app import redactor, write_run
 from holdfast.core.errors import HoldfastError
 from holdfast.core.events import EffectSettled
 from holdfast.engine.forms import MAX_INLINE
 from holdfast.engine.log import verify_run
+from holdfast.live import arun, run
 from holdfast.ports import Store
 from holdfast.testing.crashlab.workload import Verdict
 from tests.crash.live_world import BARE, EXACTLY_ONCE, GUARDED, KEYED, PROBED, TILL, World
@@ -49,6 +50,9 @@ TRACES = {
     "side/mail": (PROBED, "side-mail"),
     "side/bare": (BARE, "side-bare"),
 }
+
+
+redactor({})  # what it loads and compiles, a forked process need not
 
 
 class Broken(Exception):
@@ -312,12 +316,12 @@ class LiveWork:
         options = {"store": timed, "run_id": run_id, "ttl": LONG, "strictness": "max"}
         if self.coroutines:
             return asyncio.run(self.live_later(world, say, options))
-        with holdfast.run(MISSION, **options) as run:
-            return end(pipeline(Threads(run, say), world))
+        with run(MISSION, **options) as live:
+            return end(pipeline(Threads(live, say), world))
 
     async def live_later(self, world, say, options) -> str:
-        async with holdfast.arun(MISSION, **options) as run:
-            return await pipeline(Coroutines(run, say), world)
+        async with arun(MISSION, **options) as live:
+            return await pipeline(Coroutines(live, say), world)
 
     # --- judging
 

@@ -44,7 +44,9 @@ class World:
         self.moment("begin")
         fd = os.open(self.folder / BARE, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         try:
-            os.write(fd, f"{label}\n".encode())
+            line = f"{label}\n".encode()
+            while line:
+                line = line[os.write(fd, line) :]
         finally:
             os.close(fd)
         self.moment("end")

@@ -307,18 +307,19 @@ APPLY: dict[type[Event], Callable[[RunState, Any], None]] = {
     BudgetSpent: _budget_spent,
 }
 
-# Which events may follow in which status, and the status after it (None: as it was).
+# Which events may follow in which status, and the status after it (None: as it was). Of what goes on in another thread
+# while a run stops, the outcome is still written down.
 LEGAL: dict[type[Event], dict[str, str | None]] = {
     RunStarted: {READY: RUNNING},
     RunResumed: {RUNNING: None, STOPPED: RUNNING},
     RunStopped: {RUNNING: STOPPED},
     RunFinished: {RUNNING: FINISHED},
     StepStarted: {RUNNING: None},
-    StepFinished: {RUNNING: None},
-    StepFailed: {RUNNING: None},
+    StepFinished: {RUNNING: None, STOPPED: None},
+    StepFailed: {RUNNING: None, STOPPED: None},
     EffectStarted: {RUNNING: None},
-    EffectFinished: {RUNNING: None},
-    EffectFailed: {RUNNING: None},
+    EffectFinished: {RUNNING: None, STOPPED: None},
+    EffectFailed: {RUNNING: None, STOPPED: None},
     EffectSettled: {RUNNING: None, STOPPED: None},
     CheckpointComplete: {RUNNING: None},
     StepCheckpointed: {RUNNING: None},

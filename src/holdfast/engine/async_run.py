@@ -9,6 +9,7 @@ from typing import Any, Self
 from weakref import WeakKeyDictionary
 
 from holdfast.core.checkpoint import ScopeRef, StepCheckpoint, Strictness
+from holdfast.core.errors import IllegalEvent
 from holdfast.core.events import Event, NoteRecorded, Policy
 from holdfast.core.retry import Retry
 from holdfast.engine.book import Book, Options, Part
@@ -28,10 +29,16 @@ class AsyncBook(Book):
         self._together = together
 
     def record(self, *events: Event) -> Any:
-        return self._together.record(self.log, *events)
+        return self._or_why_not(self._together.record(self.log, *events))
 
     def alone(self, work: Callable[[], Any]) -> Any:
-        return self._together.alone(self.log, work)
+        return self._or_why_not(self._together.alone(self.log, work))
+
+    async def _or_why_not(self, written: Awaitable[Any]) -> Any:
+        try:
+            return await written
+        except IllegalEvent as error:
+            raise self.why_not(error) from None
 
 
 class AsyncRun(LiveRun):

@@ -16,10 +16,10 @@ from typing import Any, NamedTuple, TypeAlias
 
 from holdfast.core.checkpoint import Strictness
 from holdfast.core.drift import Policy
-from holdfast.core.errors import HoldfastError, UsageError
+from holdfast.core.errors import HoldfastError, IllegalEvent, UsageError
 from holdfast.core.events import Event
 from holdfast.core.retry import Budget
-from holdfast.core.shapes import FINISHED, RunState
+from holdfast.core.shapes import FINISHED, STOPPED, RunState
 from holdfast.core.stops import snippet
 from holdfast.engine.log import RunLog
 from holdfast.engine.stopping import NameClash, NotResumable, Stopped, stopped
@@ -71,12 +71,23 @@ class Book:
     def record(self, *events: Event) -> Any:
         """Write events, all or none: the state after them, or what to await for it."""
         with self.lock:
-            return self.log.record(*events)
+            try:
+                return self.log.record(*events)
+            except IllegalEvent as error:
+                raise self.why_not(error) from None
 
     def alone(self, work: Callable[[], Any]) -> Any:
         """Something that writes to the log by itself: what it gives, or what to await for it."""
         with self.lock:
-            return work()
+            try:
+                return work()
+            except IllegalEvent as error:
+                raise self.why_not(error) from None
+
+    def why_not(self, error: IllegalEvent) -> BaseException:
+        """What to raise for an event that was refused: the stop, if another thread has stopped the run meanwhile."""
+        state = self.log.state
+        return Stopped(state.run_id, state.stop_reason or "interrupted") if state.status == STOPPED else error
 
     def claim(self, name: str) -> None:
         """One use of a name in this process. A step that is tried again keeps its claim."""
@@ -106,8 +117,11 @@ class Book:
                 outer.extend(inner)
 
     def must_go_on(self) -> None:
-        """A run that is finished is only read again: nothing new begins in it."""
-        if self.state.status == FINISHED:
+        """A run that is finished is only read again, and one that another thread has stopped is left: nothing new begins."""
+        state = self.state
+        if state.status == STOPPED:
+            raise Stopped(state.run_id, state.stop_reason or "interrupted")
+        if state.status == FINISHED:
             raise NotResumable(
                 self.log.run_id, "it is finished, and its code now asks for something that it did not do"
             )

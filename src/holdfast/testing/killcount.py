@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Literal, NamedTuple, TypeAlias
 
+from holdfast.core import stops
 from holdfast.testing.killlook import Effect, Left
 from holdfast.testing.killpoints import BEGIN, COMMIT, END, KILL, Note
 
@@ -135,9 +136,15 @@ def _ended(base: Baseline, trial: Trial) -> Literal["as the baseline", "blocked"
 
 def is_blocked(base: Left, left: Left) -> bool:
     """At most once kept its word: a run waits for somebody to say what became of an effect."""
-    return any(
-        reason == BLOCKED and base.runs.get(run, ("", None))[1] != BLOCKED for run, (_, reason) in left.runs.items()
-    )
+    return any(_is_unsettled(reason) and not _is_unsettled(_reason(base, run)) for run, (_, reason) in left.runs.items())
+
+
+def _reason(left: Left, run: str) -> str | None:
+    return left.runs.get(run, ("", None))[1]
+
+
+def _is_unsettled(reason: str | None) -> bool:
+    return reason is not None and stops.exit_code(reason) == stops.exit_code(BLOCKED)
 
 
 def _repeated(base: Baseline, left: Left, acts: Mapping[str, Acts]) -> Iterator[Fault]:

@@ -280,8 +280,8 @@ def _rests(base: Baseline, codes: Sequence[int | None], looks: Sequence[Left]) -
 
 def _waits(code: int, left: Left) -> bool:
     """An end that is none: the run asked a question or sleeps, and left with the exit code for that."""
-    reasons = [reason for _, reason in left.runs.values() if reason is not None]
-    return any(stops.lookup(reason).family == "waiting" and stops.exit_code(reason) == code for reason in reasons)
+    found = [stops.lookup(why) for _, why in left.runs.values() if why is not None]
+    return any(stop.family == "waiting" and stop.exit_code == code for stop in found)
 
 
 def _unused(left: Left) -> NotTestable:

@@ -22,6 +22,7 @@ class FileWork:
     def effects(self, folder: Path) -> Iterator[tuple[str, FileWrite]]:
         yield "new", FileWrite(str(folder / "new"), NEW)
         yield "replaced", FileWrite(str(folder / "replaced"), NEW, sha256(OLD).hexdigest(), str(folder))
+        yield "deep", FileWrite(str(folder / "c" / "d" / "deep"), NEW)
         yield "below", FileWrite(str(folder / "a" / "b" / "below"), NEW, None, str(folder))
 
     def work(self, folder: Path, ack: Callable[[str], None]) -> None:

@@ -12,11 +12,12 @@ from pathlib import Path
 WRAPPER = """#!/bin/sh
 echo "$1" >> {calls}
 [ "$(wc -l < {calls})" = {at} ] || exec {git} "$@"
+[ {how} = before ] && kill -9 $PPID
+cat > {stdin}
 case {how} in
-before) kill -9 $PPID;;
-orphan) kill -9 $PPID; sleep 0.3; {git} "$@"; echo > {over};;
-after)  {git} "$@"; code=$?; kill -9 $PPID; exit $code;;
-middle) exec 3<&0; {git} "$@" <&3 & sleep {pause}; kill -9 $! $PPID;;
+orphan) kill -9 $PPID; sleep 0.3; {git} "$@" < {stdin}; echo > {over};;
+after)  {git} "$@" < {stdin}; kill -9 $PPID;;
+middle) {git} "$@" < {stdin} & sleep {pause}; kill -9 $! $PPID;;
 esac
 """
 
@@ -35,7 +36,8 @@ class Front:
         for path in (self.calls, self.over):
             path.unlink(missing_ok=True)
         self.calls.touch()
-        names = {"calls": self.calls, "over": self.over, "git": self.git, "at": at, "how": how, "pause": f"{pause:.4f}"}
+        names = {"calls": self.calls, "over": self.over, "stdin": self.folder / "stdin", "git": self.git}
+        names |= {"at": at, "how": how, "pause": f"{pause:.4f}"}
         (self.folder / "git").write_text(WRAPPER.format(**names))
         (self.folder / "git").chmod(0o755)
         return {"PATH": f"{self.folder}:{os.environ['PATH']}"}

@@ -174,6 +174,22 @@ def test_the_key_of_another_effect_is_not_taken_for_ours(repo, git, commit):
     assert effect.probe(KEY).settled_as == "not_done"
 
 
+def test_a_replaced_object_or_a_graft_is_not_taken_for_history(repo, git, commit):
+    """`git replace` can show a commit as something that it is not."""
+    git(repo, "commit", "-q", "--allow-empty", "-m", "plain")
+    effect = commit()
+    effect = GitCommit(effect.repo, "a message", "main", git(repo, "rev-parse", "main~1"), BOTH, environ=effect.environ)
+    real = git(repo, "rev-parse", "main")
+    said = f"a message\n\nHoldfast-Effect: {KEY}\n"
+    forged = git(repo, "commit-tree", "main^{tree}", "-p", "main~1", "-F", "-", stdin=said)
+    git(repo, "replace", real, forged)
+    assert git(repo, "log", "-1", "--format=%s", "main") == "a message"
+    assert effect.probe(KEY).settled_as == "not_done"
+    git(repo, "replace", "-d", real)
+    (repo / ".git" / "info" / "grafts").write_text(f"{real} {forged}\n")
+    assert effect.probe(KEY).settled_as == "not_done"
+
+
 def test_a_commit_on_another_branch_is_not_on_ours(repo, git, commit):
     effect = commit()
     git(repo, "switch", "-q", "-c", "other")
@@ -495,7 +511,7 @@ def test_while_an_act_is_at_work_the_probe_waits_and_then_knows_nothing(repo, en
     assert effect.probe(KEY).settled_as == "not_done"
 
 
-@pytest.mark.parametrize("trick", ["link", "commondir", "foreign git folder", "broken"])
+@pytest.mark.parametrize("trick", ["link", "commondir", "foreign git folder", "foreign work tree", "broken"])
 def test_a_git_folder_that_belongs_elsewhere_is_refused(repo, git, environ, tmp_path, trick):
     victim = tmp_path / "victim"
     shutil.copytree(repo, victim)
@@ -506,8 +522,13 @@ def test_a_git_folder_that_belongs_elsewhere_is_refused(repo, git, environ, tmp_
     elif trick == "commondir":
         (repo / ".git" / "commondir").write_text(str(victim / ".git"))
     else:
+        git(victim, "worktree", "add", "-q", "-b", "side", str(tmp_path / "side"))
         shutil.rmtree(repo / ".git")
-        (repo / ".git").write_text(f"gitdir: {victim}/.git\n" if trick.startswith("foreign") else "nonsense\n")
+        aim = {
+            "foreign git folder": f"gitdir: {victim}/.git\n",
+            "foreign work tree": (tmp_path / "side" / ".git").read_text(),
+        }
+        (repo / ".git").write_text(aim.get(trick, "nonsense\n"))
     effect = GitBranch(str(repo), "x", at, environ=environ)
     with pytest.raises(EffectError):
         effect.act(KEY)

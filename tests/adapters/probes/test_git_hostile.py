@@ -194,6 +194,17 @@ def test_no_probe_and_no_act_runs_any(hostile, environ, canaries, bare, git, nam
     receipt = effect.act(KEY)
     assert effect.probe(KEY)[::2] == ("done", receipt) and effect.act(KEY) == receipt
     assert fired(canaries) == []
+    if name.startswith("commit"):
+        assert read_out(hostile, git, "ls-tree", "--name-only", "-r", receipt["commit"]) == "old.txt\nplain.txt"
+
+
+def read_out(repo, git, *argv):
+    """What plain git says about the objects of a repository, without reading its settings."""
+    reader = repo.parent / "reader"
+    if not reader.exists():
+        git(repo.parent, "init", "-q", "--bare", str(reader))
+        (reader / "objects" / "info" / "alternates").write_text(f"{repo}/.git/objects\n")
+    return git(reader, *argv)
 
 
 @pytest.mark.parametrize("path", ["old.txt", "new.txt"])
@@ -215,12 +226,7 @@ def test_a_filter_of_the_user_is_run_and_the_repository_cannot_replace_it(hostil
     git(hostile.parent, "config", "--file", str(hostile / ".git" / "evil.cfg"), "--unset", "filter.evil.process")
     effect = GitCommit.prepare(str(hostile), "m", ["old.txt"], mine)
     commit = effect.act(KEY)["commit"]
-    objects = {**environ, "GIT_DIR": "/dev/null"}
-    bare = tmp_path / "reader"
-    git(tmp_path, "init", "-q", "--bare", str(bare))
-    env = {**objects, "GIT_DIR": str(bare), "GIT_OBJECT_DIRECTORY": str(hostile / ".git" / "objects")}
-    shown = subprocess.run(["git", "cat-file", "blob", f"{commit}:old.txt"], env=env, capture_output=True, check=True)
-    assert shown.stdout == b"CHANGED\n" and fired(canaries) == []
+    assert read_out(hostile, git, "cat-file", "blob", f"{commit}:old.txt") == "CHANGED" and fired(canaries) == []
 
 
 def test_a_missing_object_is_not_fetched(hostile, environ, canaries, git):
@@ -303,6 +309,24 @@ def test_hooks_of_the_user_are_off_too(repo, environ, canaries, program, bare, g
         if name not in ("commit of the index", "push"):  # the hooks of a remote are its own, also in this home
             make().act(KEY)
     assert fired(canaries) == []
+
+
+@pytest.mark.root
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder away")
+def test_the_repository_of_somebody_else_is_left_alone(repo, environ, git, tmp_path):
+    """Git itself refuses it, unless the user said in their own configuration that it is safe."""
+    effect = GitBranch.prepare(str(repo), "x", environ=environ)
+    for path in (repo, repo / ".git"):
+        os.chown(path, 65534, 65534)
+    answer = effect.probe(KEY)
+    assert answer.settled_as == "unknown" and "ownership" in answer.evidence
+    with pytest.raises(EffectError, match="ownership"):
+        effect.act(KEY)
+    home = tmp_path / "other-home"
+    shutil.copytree(environ["HOME"], home)
+    git(tmp_path, "config", "--file", str(home / ".gitconfig"), "safe.directory", str(repo))
+    trusted = GitBranch(effect.repo, "x", effect.commit, environ={**environ, "HOME": str(home)})
+    assert trusted.act(KEY) and trusted.probe(KEY).settled_as == "done"
 
 
 # --- the tables

@@ -13,6 +13,8 @@ import pytest
 
 from holdfast.adapters.probes import EffectError, GitPush
 from holdfast.adapters.probes.git_push import protocol_of
+from holdfast.adapters.probes.git_runner import complaint
+from holdfast.adapters.probes.programs import Finished
 from holdfast.core.errors import UsageError
 from holdfast.core.plain import check_plain
 
@@ -134,6 +136,9 @@ def test_a_shallow_clone_a_linked_work_tree_and_a_sha256_repository(tmp_path, gi
         else:
             git(folder, "clone", "-q", *(["--depth=1"] if kind == "shallow" else []), f"file://{bare}", str(repo))
         git(repo, "commit", "-q", "--allow-empty", "-m", "three")
+        git(source, "commit", "-q", "--allow-empty", "-m", "meanwhile")
+        git(source, "push", "-q", str(bare), "HEAD:main")
+        git(repo, "switch", "-q", "-c", "mine")
         branch = git(repo, "branch", "--show-current")
         effect = GitPush.prepare(str(repo), f"file://{bare}", branch, environ=environ)
         effect.act(KEY)
@@ -277,3 +282,8 @@ def test_how_an_address_is_reached(address, protocol):
             protocol_of(address)
     else:
         assert protocol_of(address) == protocol
+
+
+def test_what_git_complains_about_shows_no_password():
+    said = Finished(128, b"", b"fatal: https://me:word@host/x and\nssh://word@host\x1b[0m")
+    assert complaint(said) == "fatal: https://host/x and ssh://host?[0m"

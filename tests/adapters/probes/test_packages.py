@@ -205,7 +205,10 @@ def test_a_package_that_is_not_to_be_had_is_not_done(install, venv):
 def test_nothing_is_built(venv, install, wheels, tmp_path):
     source = tmp_path / "tiny_thing-1.0"
     source.mkdir()
-    (source / "setup.py").write_text(f"open({str(tmp_path / 'canary')!r}, 'w')\n")
+    (source / "pyproject.toml").write_text(
+        '[build-system]\nrequires = []\nbuild-backend = "backend"\nbackend-path = ["."]\n'
+    )
+    (source / "backend.py").write_text(f"open({str(tmp_path / 'canary')!r}, 'w')\n")
     shutil.make_archive(str(tmp_path / "tiny_thing-1.0"), "gztar", tmp_path, "tiny_thing-1.0")
     effect = PackageInstall(str(venv / "bin" / "python"), "tiny-thing", "1.0", wheels=str(tmp_path))
     with pytest.raises(EffectError, match="was not installed"):

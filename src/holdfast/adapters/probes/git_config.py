@@ -55,6 +55,7 @@ FIXED = {
     "core.fsync": "all",
     "core.fsyncMethod": "fsync",
     "core.splitIndex": "false",
+    "core.commitGraph": "false",  # a cache of history that could say something else than history
     "i18n.commitEncoding": "UTF-8",
     "i18n.logOutputEncoding": "UTF-8",
     "credential.interactive": "never",
@@ -93,7 +94,7 @@ ENVIRONMENT = {
     "GIT_OPTIONAL_LOCKS": "0",
     "GIT_LITERAL_PATHSPECS": "1",
     "GIT_NO_REPLACE_OBJECTS": "1",
-    "GIT_GRAFT_FILE": "/dev/null",
+    "GIT_GRAFT_FILE": "/dev/null/none",  # nothing can be there; an empty file makes git give advice
     "GIT_NO_LAZY_FETCH": "1",
     "GIT_ALLOW_PROTOCOL": "none",
 }

@@ -1,0 +1,505 @@
+"""The rarer ways of a live run: forms that cannot be kept, a lost lease, an approved plan, messages, gates and coroutines."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import functools
+import threading
+import time
+
+import msgspec
+import pytest
+
+import holdfast
+from holdfast.app import write_run
+from holdfast.core.checkpoint import BadCheckpoint, Conflict, ScopeRef
+from holdfast.core.errors import LeaseLost, TooLarge, UsageError
+from holdfast.core.values import Message
+from holdfast.engine import forms
+from holdfast.engine.checkpoints import BlockedByConflict
+from holdfast.engine.forms import Unstorable
+from holdfast.engine.run import no_guard
+from holdfast.engine.stopping import PlanChanged
+from holdfast.engine.waits import read_answer
+
+
+@pytest.fixture
+def place(tmp_path):
+    return str(tmp_path / "holdfast.db")
+
+
+@pytest.fixture(autouse=True)
+def nobody_at_the_terminal(monkeypatch):
+    monkeypatch.setattr("holdfast.adapters.terminal.is_there", lambda: False)
+    for name in ("HOLDFAST_RUN", "HOLDFAST_YES", "HOLDFAST_PLAN", "HOLDFAST_STRICTNESS"):
+        monkeypatch.delenv(name, raising=False)
+
+
+def opened(place, **options):
+    return holdfast.run("test-mission", store=place, run_id="run-1", **options)
+
+
+def state_of(place):
+    with holdfast.open_store(place, read_only=True) as store:
+        return holdfast.read_state(store, "run-1")
+
+
+def kinds(place):
+    with holdfast.open_store(place, read_only=True) as store:
+        return [record.kind for record in store.read("run-1")]
+
+
+def post(place, kind, body):
+    with holdfast.open_store(place) as store:
+        store.post("run-1", kind, body)
+
+
+class Crash(BaseException):
+    """The process is gone: nothing that follows is written."""
+
+
+def crashing(place, body, **options):
+    with pytest.raises(Crash), opened(place, **options) as run:
+        body(run)
+        run._life.end = lambda *_: iter(())
+        raise Crash
+
+
+# --- forms ---
+
+
+@dataclasses.dataclass
+class Point:
+    x: float
+    y: object = None
+
+
+class Pair(msgspec.Struct):
+    left: int
+    right: object = None
+
+
+class Opaque:
+    """Not plain data."""
+
+
+def test_arguments_have_the_names_of_the_parameters_still_open_to_the_caller():
+    def work(a, b, *rest, key=None): ...
+
+    class Worker:
+        def method(self, a, b): ...
+
+    assert forms.given("step s", work, (1, 2, 3), {"key": "k"}) == {"a": 1, "b": 2, "2": 3, "key": "k"}
+    assert forms.given("step s", functools.partial(work, 1), (2,), {}) == {"b": 2}
+    assert forms.given("step s", functools.partial(functools.partial(work, 1), 2), (3,), {}) == {"0": 3}
+    assert forms.given("step s", Worker().method, (1, 2), {}) == {"a": 1, "b": 2}
+    assert forms.given("step s", functools.partial(Worker().method, 1), (2,), {}) == {"b": 2}
+    assert forms.given("step s", max, (1, 2), {}) == {"0": 1, "1": 2}
+    assert forms.given("step s", work, (), {}) == {}
+
+
+def test_records_are_plain_arguments_unless_something_in_them_is_not():
+    def work(p): ...
+
+    assert forms.given("step s", work, (Point(1.5, [1]),), {}) == {"p": {"x": 1.5, "y": [1]}}
+    assert forms.given("step s", work, (), {"p": Pair(1)}) == {"p": {"left": 1, "right": None}}
+    with pytest.raises(Unstorable, match="The argument p of step s cannot be stored: a Point is not plain data"):
+        forms.given("step s", work, (Point(1.5, Opaque()),), {})
+
+
+@pytest.mark.parametrize(
+    ("value", "problem"),
+    [
+        (Point(1.0, Opaque()), "The result of step s cannot be stored: .*Opaque"),
+        (Point(float("nan")), r"The result of step s at \$\.x cannot be stored: NaN"),
+        (Point("text"), "The result of step s cannot be stored: it is not the declared Point: Expected `float`"),
+        (Point(1.0, "\ud800"), "The result of step s .*cannot be stored"),
+    ],
+)
+def test_a_result_that_is_not_what_was_declared_is_refused_with_its_place(value, problem):
+    with pytest.raises(Unstorable, match=problem) as refused:
+        forms.result("step s", value, Point)
+    assert refused.value.reason == "unstorable" and "declare a dataclass" in refused.value.advice
+
+
+def test_a_declared_result_comes_back_as_what_was_declared():
+    assert forms.result("step s", Point(1.0, [1]), Point) == ({"x": 1.0, "y": [1]}, Point(1.0, [1]))
+    assert forms.read("step s", {"x": 2}, Point) == Point(2)
+    assert forms.read("step s", {"x": 2}, None) == {"x": 2}
+    with pytest.raises(Unstorable, match="it is not the declared Point"):
+        forms.read("step s", {"z": 2}, Point)
+
+
+def test_only_a_declared_type_that_says_more_than_plain_data_is_used():
+    def nothing(): ...
+    def loose() -> dict: ...
+    def point() -> Point: ...
+    def many() -> list[Point]: ...
+    def unreadable() -> NoSuchName: ...  # noqa: F821
+    def opaque() -> Opaque: ...
+    def mixed() -> list[int] | tuple[int, int]: ...
+
+    assert forms.declared_result("step s", nothing) is None
+    assert forms.declared_result("step s", loose) is None
+    assert forms.declared_result("step s", point) is Point
+    assert forms.declared_result("step s", functools.partial(point)) is Point
+    assert forms.declared_result("step s", many) == list[Point]
+    assert forms.declared_result("step s", unreadable) is None
+    with pytest.raises(Unstorable, match="its declared type Opaque has no JSON form"):
+        forms.declared_result("step s", opaque)
+    with pytest.raises(Unstorable, match=r"its declared type .*list.* has no JSON form \("):
+        forms.declared_result("step s", mixed)
+
+
+def test_a_result_has_a_limit(monkeypatch):
+    monkeypatch.setattr(forms, "MAX_OUTPUT", 10)
+    forms.check_size("step s", b"x" * 10)
+    with pytest.raises(TooLarge, match="The result of step s is 11 bytes; the limit is 10"):
+        forms.check_size("step s", b"x" * 11)
+
+
+def test_the_code_of_a_function_is_its_text_without_its_indent():
+    def work():
+        def inner():
+            return 1
+
+        return inner
+
+    assert forms.code_hash(work) == forms.code_hash(functools.partial(work)) != forms.code_hash(work())
+    assert forms.code_hash(max) is None
+    assert forms.code_hash(eval("lambda: 1")) is None, "text that no file holds"
+    assert len(forms.code_hash(work)) == 32
+
+
+def test_a_key_is_given_to_whoever_has_a_parameter_for_it():
+    def keyed(a, key): ...
+    def keyword(a, *, key): ...
+    def other(a): ...
+
+    assert forms.takes_key(keyed) and forms.takes_key(keyword) and forms.takes_key(functools.partial(keyed, 1))
+    assert not forms.takes_key(other) and not forms.takes_key(max)
+
+
+def test_a_step_whose_name_is_a_secret_is_refused_because_it_could_not_be_found_again(place):
+    secret = "gh" + "p_" + "a1B2c3D4e5" * 3 + "F6g7H8"
+    with pytest.raises(UsageError, match="The name of a step holds a secret"), opened(place) as run:
+        run.step(secret, str, 1)
+
+
+# --- the lease ---
+
+
+def lose(run):
+    """Another process has taken the run over, and the keeper knows it."""
+    run._life._keeper.lost = LeaseLost("run-1", 1)
+
+
+def test_a_run_that_lost_its_lease_does_not_say_that_it_is_finished(place):
+    with pytest.raises(LeaseLost), opened(place) as run:
+        run.step("a", str, 1)
+        lose(run)
+    assert kinds(place) == ["run_started", "step_finished"]
+
+
+def test_a_run_that_lost_its_lease_leaves_its_error_alone(place):
+    with pytest.raises(ValueError, match="mine"), opened(place) as run:
+        lose(run)
+        raise ValueError("mine")
+    assert kinds(place) == ["run_started"]
+
+
+def test_a_lease_that_is_lost_inside_a_step_is_no_failure_of_the_step(place):
+    def work():
+        raise LeaseLost("run-1", 1)
+
+    with pytest.raises(LeaseLost), opened(place) as run:
+        run.step("a", work, retry=3)
+    assert kinds(place) == ["run_started", "step_started"]
+    with pytest.raises(LeaseLost), opened(place) as run:
+        run.effect("e", work)
+    assert state_of(place).effects_open, "what became of it is not known"
+
+
+def test_an_effect_is_not_begun_without_the_lease(place):
+    done = []
+    with pytest.raises(LeaseLost), opened(place) as run:
+        lose(run)
+        run.effect("e", done.append, 1)
+    assert done == []
+
+
+def test_a_run_that_nobody_watches_may_not_touch_the_world():
+    with pytest.raises(LeaseLost):
+        no_guard()
+
+
+# --- beginning ---
+
+
+def test_only_the_plan_that_was_approved_is_done(place, monkeypatch):
+    crashing(place, lambda run: run.step("a", str, 1))
+    monkeypatch.setenv("HOLDFAST_PLAN", "0123456789abcdef")
+    before = kinds(place)
+    with pytest.raises(PlanChanged, match="Plan 0123456789abcdef of run run-1 was approved") as changed, opened(place):
+        pytest.fail("must not begin")
+    assert kinds(place) == before
+    assert changed.value.reason == "plan_changed" and "holdfast resume run-1 --plan" in changed.value.advice
+    monkeypatch.setenv("HOLDFAST_PLAN", changed.value.present)
+    with opened(place) as run:
+        assert run.step("a", str, 1) == "1"
+
+
+def test_drift_that_was_not_in_the_approved_plan_is_refused(place, monkeypatch):
+    crashing(place, lambda run: run.step("a", str, 1))
+    monkeypatch.setenv("HOLDFAST_PLAN", "x")
+    with pytest.raises(PlanChanged) as changed, opened(place):
+        pytest.fail("must not begin")
+    monkeypatch.setenv("HOLDFAST_PLAN", changed.value.present)
+    with pytest.raises(holdfast.Stopped, match="step a is in the log, and the code no longer runs it"), opened(place):
+        pass
+    assert state_of(place).stop_reason == "code_changed"
+
+
+def test_inputs_that_were_not_kept_are_compared_by_their_hashes(place):
+    crashing(place, lambda run: None)
+    told = []
+    with opened(place, inputs={"a": 1}, confirm=lambda title, lines: told.append(lines) or True) as run:
+        assert run.inputs == {"a": 1}
+    assert told == [["a: (missing) -> 1"]]
+
+
+def test_arguments_too_large_to_keep_are_compared_by_their_hashes(place):
+    crashing(place, lambda run: run.step("a", len, "x" * 10_000))
+    told = []
+    with opened(place, confirm=lambda title, lines: told.append(lines) or True) as run:
+        assert run.step("a", len, "y" * 10_001) == 10_001
+    assert told == [["what it was given before was too large to keep, so only the hashes can be compared"]]
+
+
+# --- messages ---
+
+
+@pytest.mark.parametrize("body", ["", "{}", "[]", '["q"]', '["q",1,"me"]', "\x00"])
+def test_an_answer_that_makes_no_sense_is_none(body):
+    assert read_answer(Message(1, "answer", body)) is None
+
+
+def answered(question, answer, by="me"):
+    return msgspec.json.encode((question, answer, by)).decode()
+
+
+def test_answers_left_for_a_run_are_heard_when_it_goes_on_and_the_rest_is_passed_over(place):
+    with pytest.raises(holdfast.Stopped, match="awaiting_answer"), opened(place) as run:
+        run.ask("Publish?", ["yes", "no"])
+    for kind, body in (
+        ("answer", "no JSON"),
+        ("answer", answered("Another?", "yes")),
+        ("whatever", "?"),
+        ("answer", answered("Publish?", "no")),
+        ("answer", answered("Publish?", "yes")),
+    ):
+        post(place, kind, body)
+    with opened(place) as run:
+        assert run.ask("Publish?", ["yes", "no"]) == "no"
+    assert kinds(place).count("question_answered") == 1
+    with holdfast.open_store(place) as store:
+        assert [message.body for message in store.messages("run-1", 0)] == [answered("Publish?", "yes")]
+
+
+def test_a_live_run_hears_a_message_once(place):
+    with pytest.raises(holdfast.Stopped, match="cancelled"), opened(place) as run:
+        post(place, "cancel", "enough")
+        deadline = time.monotonic() + 10
+        while run._book.wish is None and time.monotonic() < deadline:
+            time.sleep(0.02)
+        first = run._book.wish
+        run._life._listen()
+        assert run._book.wish is first
+        run.step("a", str, 1)
+    assert kinds(place) == ["run_started", "cancel_requested", "run_stopped"]
+
+
+@pytest.mark.parametrize("choices", ["yes", ["yes", ""]])
+def test_choices_are_a_list_of_texts(place, choices):
+    with pytest.raises(UsageError, match="The choices of a question are a list of texts"), opened(place) as run:
+        run.ask("Publish?", choices)
+
+
+def test_a_default_is_one_of_the_choices(place):
+    with pytest.raises(UsageError, match="The default 'maybe' is not one of the choices"), opened(place) as run:
+        run.ask("Publish?", ["yes", "no"], default="maybe")
+
+
+# --- checkpoints and gates ---
+
+
+def test_a_checkpoint_of_a_live_run_is_written_once_for_the_same_place_and_inputs(place):
+    with opened(place, inputs={"a": 1}) as run:
+        first = run.checkpoint("drafted", scope_refs=[("team_domain", "v1")])
+        again = run.checkpoint("drafted", scope_refs=[ScopeRef("team_domain", "v1")])
+        assert first == again and first.scope_refs == (ScopeRef("team_domain", "v1"),)
+        other = run.checkpoint("drafted", inputs={"a": 2})
+        assert other.retry_token != first.retry_token and other.input_hash != first.input_hash
+        named = run.checkpoint("drafted", step_id="chapter-1", strictness="max", lifetime=60)
+        assert (named.step_id, named.strictness) == ("chapter-1", "max")
+    assert kinds(place).count("step_checkpointed") == 3
+
+
+def test_a_gate_blocks_after_its_checkpoint_and_an_open_one_writes_nothing(place):
+    with pytest.raises(BlockedByConflict), opened(place) as run:
+        run.gate("post_gate", [Conflict("a", "low")], strictness="off")
+        run.gate("post_gate", [], strictness="max", scope_refs=[("team_domain", "v1")])
+        run.gate("post_gate", [Conflict("a", "critical")], step_id="s", lifetime=60)
+    assert kinds(place)[:3] == ["run_started", "step_checkpointed", "gate_blocked"]
+    assert list(state_of(place).checkpoints) == ["s"]
+
+
+def test_a_strictness_that_is_none_is_refused(place):
+    with pytest.raises((ValueError, BadCheckpoint)), opened(place) as run:
+        run.checkpoint("drafted", strictness="very")
+
+
+# --- ending ---
+
+
+def test_a_run_that_another_thread_has_stopped_does_not_end_as_finished(place):
+    with pytest.raises(holdfast.Stopped, match="awaiting_answer"), opened(place) as run:
+        caught = []
+
+        def ask():
+            try:
+                run.ask("Publish?")
+            except holdfast.Stopped as stop:
+                caught.append(stop)
+
+        thread = threading.Thread(target=ask)
+        thread.start()
+        thread.join()
+        assert caught
+    assert kinds(place)[-1] == "run_stopped"
+
+
+def test_nothing_is_written_to_a_run_that_another_thread_has_stopped(place):
+    with pytest.raises(holdfast.Stopped, match="awaiting_answer"), opened(place) as run:
+        with pytest.raises(holdfast.Stopped):
+            run.ask("Publish?")
+        with pytest.raises(holdfast.Stopped):
+            run.step("a", str, 1)
+        run.note("a note is welcome at any time")
+        with pytest.raises(holdfast.Stopped):
+            run.checkpoint("drafted")
+    assert kinds(place) == ["run_started", "question_asked", "run_stopped", "note_recorded"]
+
+
+def test_what_a_run_tells_of_itself(place):
+    with opened(place) as run:
+        assert not run.resumed and run.state.status == "running"
+        run.note("halfway")
+        run.spend(tokens=3, money=0.5, step_id="a")
+    state = state_of(place)
+    assert (state.notes, state.spent.tokens, state.spent.money) == (1, 3, 0.5)
+
+
+# --- effects ---
+
+
+def test_effects_are_stopped_by_a_budget_too(place):
+    done = []
+    budget = holdfast.Budget(tokens=5)
+    with pytest.raises(holdfast.Stopped, match="budget_exhausted"), opened(place, budget=budget) as run:
+        run.effect("e", done.append, 1, policy="idempotent")
+        with pytest.raises(holdfast.Stopped, match="all 5 tokens are used up"):
+            run.spend(tokens=6)
+        run.effect("f", done.append, 2, policy="idempotent")
+    assert done == [1]
+
+
+class Die(BaseException):
+    """In the middle of an act."""
+
+
+def die(value):
+    raise Die
+
+
+def begun(place, policy):
+    with pytest.raises(Die), opened(place) as run:
+        run.effect("mail", die, 1, policy=policy)
+    with holdfast.open_store(place, read_only=True) as store:
+        assert holdfast.read_state(store, "run-1").effects_open
+
+
+def test_an_open_read_with_other_arguments_is_given_up_because_it_leaves_no_trace(place):
+    begun(place, "read")
+    with opened(place) as run:
+        assert run.effect("mail", str, 2, policy="read") == "2"
+    settled = [effect.status for effect in state_of(place).effects.values()]
+    assert settled == ["abandoned", "done"]
+
+
+def test_an_open_effect_with_other_arguments_stops_the_run(place):
+    begun(place, "idempotent")
+    done = []
+    with pytest.raises(holdfast.Stopped, match="effect_unknown") as stop, opened(place) as run:
+        run.effect("mail", done.append, 2, policy="idempotent")
+    assert done == [] and "it is given something else now" in stop.value.evidence
+
+
+# --- coroutines ---
+
+
+def test_coroutines_note_spend_sleep_ask_and_mark_as_ordinary_code_does(place):
+    async def body():
+        async with holdfast.arun(
+            "test-mission", store=place, run_id="run-1", prompt=lambda text, choices: "yes", inputs={"a": 1}
+        ) as run:
+            await run.note("halfway")
+            await run.spend(tokens=3)
+            await run.sleep(0.01, name="nap")
+            assert await run.ask("Publish?", ["yes", "no"]) == "yes"
+            mark = await run.checkpoint("drafted")
+            assert await run.checkpoint("drafted") == mark
+            return await run.effect("e", str, 1, policy="read")
+
+    assert asyncio.run(body()) == "1"
+    assert kinds(place) == [
+        "run_started", "note_recorded", "budget_spent", "sleep_started", "sleep_ended", "question_asked",
+        "question_answered", "step_checkpointed", "effect_started", "effect_finished", "run_finished",
+    ]  # fmt: skip
+
+
+def test_a_coroutine_run_that_cannot_begin_leaves_nothing_open(place):
+    async def body(mission):
+        async with holdfast.arun(mission, store=place, run_id="run-1"):
+            pass
+
+    asyncio.run(body("test-mission"))
+    with pytest.raises(UsageError, match="belongs to mission"):
+        asyncio.run(body("other"))
+    with holdfast.open_store(place) as store, write_run(store, "run-1"):
+        pass
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("keeper")]
+
+
+# --- long steps ---
+
+
+def test_a_long_step_that_could_not_be_announced_is_announced_later(place, monkeypatch):
+    from holdfast.core.errors import StoreBusy
+    from holdfast.engine import steps
+
+    monkeypatch.setattr(steps, "LONG", 0.0)
+    with opened(place) as run:
+        real, failures = run._book.record, []
+
+        def record(*events):
+            if not failures and type(events[0]).__name__ == "StepStarted":
+                failures.append(1)
+                raise StoreBusy("the store", "no turn")
+            return real(*events)
+
+        run._book.record = record
+        run.step("slow", time.sleep, 0.9)
+        assert failures == [1]
+    assert kinds(place) == ["run_started", "step_started", "step_finished", "run_finished"]
