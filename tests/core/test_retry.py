@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
@@ -64,6 +65,21 @@ def test_times_are_text_in_utc_with_microseconds():
     assert time_of(AT) == datetime(2026, 1, 2, 3, 4, 5, 6, tzinfo=UTC)
     assert time_of("2026-01-02T05:04:05.000006+02:00").tzinfo is UTC
     assert text_of(time_of(AT)) == AT
+
+
+@pytest.fixture
+def far_from_utc(monkeypatch):
+    monkeypatch.setenv("TZ", "XYZ-09")
+    time.tzset()
+    yield
+    monkeypatch.undo()
+    time.tzset()
+
+
+def test_the_zone_of_the_machine_is_no_matter(far_from_utc):
+    assert datetime.now().astimezone().utcoffset() == timedelta(hours=9)
+    assert text_of(datetime(2026, 1, 2, 3, 4, 5, 6, tzinfo=UTC)) == later(AT, 0) == AT
+    assert seconds_until(AT, "2026-01-02T05:04:05.000006+02:00") == 0.0
 
 
 def test_later_is_so_many_seconds_later():

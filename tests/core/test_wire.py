@@ -220,6 +220,32 @@ def test_any_bytes_are_read_or_refused_by_type(body, kind, version):
         assert "Event 1" in str(error)
 
 
+NEWER = "Use a newer Holdfast for this. Nothing was changed. `holdfast log` and `holdfast export` still read it."
+SAID: list[tuple[str, int, bytes, str, str]] = [
+    ("step_started", 2, b'{"step_id":1}', "cannot be read as an event: Expected `str`, got `int` - at `$.step_id`.", ""),
+    ("step_started", 2, b"{", "cannot be read as an event: Input data was truncated.", ""),
+    ("step_started", 0, b"{}", "cannot be read as an event: version 0 was never written.", ""),
+    ("x_mine", 1, b"[]", "cannot be read as an event: Expected `object`, got `array`.", ""),
+    ("step_started", 3, b"{}", "was written by a newer Holdfast (version 3; this one knows up to 2).", NEWER),
+    ("came_later", 1, b"{}",
+     "was written by a newer Holdfast (version with came_later; this one knows up to the kinds in its own docs).", NEWER),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("kind", "version", "body", "sentence", "advice"), SAID)
+def test_a_refusal_says_where_why_and_what_to_do(kind, version, body, sentence, advice):
+    with pytest.raises((BadRecord, NewerSchema)) as caught:
+        decode(raw(kind, version, body))
+    assert str(caught.value) == f"Event 1 ({kind}) of run r {sentence}"
+    assert caught.value.advice == advice
+
+
+def test_a_long_kind_is_cut_short_in_a_sentence():
+    with pytest.raises(NewerSchema) as caught:
+        decode(raw("k" * 1000, 1, b"{}"))
+    assert f"({'k' * 60}) of" in str(caught.value) and f"with {'k' * 60};" in str(caught.value)
+
+
 # --- what cannot be written
 
 
@@ -252,10 +278,34 @@ def test_an_event_over_the_limit_is_refused_and_told_where_to_go():
     assert (caught.value.reason, caught.value.limit) == ("too_large", MAX_EVENT_BYTES)
 
 
-@pytest.mark.parametrize("kind", ["mine", "", "run_started", "X_a"])
+@pytest.mark.parametrize("kind", ["mine", "", "run_started", "X_a", "x_", "x_A", "x_" + "a" * 63])
 def test_an_extension_must_say_that_it_is_one(kind):
-    with pytest.raises(BadRecord):
+    with pytest.raises(BadRecord) as caught:
         sealed(Extension(kind=kind, data={}))
+    assert (caught.value.place, caught.value.problem) == (
+        "Extension",
+        "it is no known event; extensions are x_ and a name of a-z, 0-9 and _, at most 64 characters in all",
+    )
+
+
+def test_the_name_of_an_extension_has_at_least_one_letter_and_at_most_64_characters_in_all():
+    for kind in ("x_a", "x_" + "a" * 62):
+        assert sealed(Extension(kind=kind, data={})).kind == kind
+
+
+@pytest.mark.parametrize("tagged", [0, -1, 1 << 31, 1 << 40])
+def test_the_version_of_an_extension_is_a_whole_number_from_1_that_every_store_can_hold(tagged):
+    with pytest.raises(BadRecord, match="no known event"):
+        sealed(Extension(kind="x_a", data={}, tagged=tagged))
+    assert sealed(Extension(kind="x_a", data={}, tagged=(1 << 31) - 1)).version == (1 << 31) - 1
+
+
+def test_an_event_of_another_class_is_no_event():
+    class Strange(Event, frozen=True):
+        pass
+
+    with pytest.raises(BadRecord, match="Strange cannot be read as an event: it is no known event"):
+        sealed(Strange())
 
 
 @pytest.mark.parametrize(
@@ -307,7 +357,7 @@ def test_an_edit_of_any_field_of_any_event_is_seen(field, index):
     records[index] = records[index]._replace(**{field: EDITS[field]})
     with pytest.raises(ChainBroken) as caught:
         walk(records)
-    assert caught.value.seq == index + 1
+    assert (caught.value.run_id, caught.value.seq) == ("r", index + 1)
 
 
 def test_a_gap_a_repeat_and_another_order_are_seen_with_the_number():
@@ -320,7 +370,7 @@ def test_a_gap_a_repeat_and_another_order_are_seen_with_the_number():
     ):
         with pytest.raises(SequenceGap) as caught:
             walk(edited)
-        assert (caught.value.expected, caught.value.found) == (expected, found)
+        assert (caught.value.run_id, caught.value.expected, caught.value.found) == ("r", expected, found)
 
 
 def test_an_event_cannot_move_to_another_run_or_place():

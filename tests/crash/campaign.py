@@ -16,6 +16,9 @@ import holdfast
 from holdfast.testing import crashlab
 from holdfast.testing.crashlab import blockdev, bytecode, flips, limits, memory
 from holdfast.testing.crashlab.workload import Available, Report
+from tests.crash import live_postgres
+from tests.crash.live_points import at_moments
+from tests.crash.live_work import LiveWork
 from tests.crash.workloads import Crowd, LogWork, Stubborn
 
 SOURCES = [str(Path(holdfast.__file__).parent / name) for name in ("stores", "engine", "core")]
@@ -33,7 +36,7 @@ class Entry(NamedTuple):
     available: Callable[[], Available] = lambda: YES
 
 
-def kill(work: LogWork) -> Callable[[int, int], Report]:
+def kill(work: LogWork | LiveWork) -> Callable[[int, int], Report]:
     return lambda points, seed: crashlab.kill_everywhere(work, limit=points, seed=seed)
 
 
@@ -41,7 +44,7 @@ def kill_in_recovery(points: int, seed: int) -> Report:
     return crashlab.kill_everywhere(LogWork(), limit=points, seed=seed, faults_during_recovery=True)
 
 
-def errno(work: LogWork, during_recovery: bool = False) -> Callable[[int, int], Report]:
+def errno(work: LogWork | LiveWork, during_recovery: bool = False) -> Callable[[int, int], Report]:
     return lambda points, seed: crashlab.errno_everywhere(
         work, limit=points, seed=seed, faults_during_recovery=during_recovery
     )
@@ -57,6 +60,14 @@ def failed_sync(work: LogWork) -> Callable[[int, int], Report]:
 
 def at_bytecodes(way: str, work: LogWork) -> Callable[[int, int], Report]:
     return lambda points, seed: bytecode.bytecode_points(work, SOURCES, way, limit=points, seed=seed)
+
+
+def at_the_moments_of(work: LiveWork) -> Callable[[int, int], Report]:
+    return lambda points, seed: at_moments(work, points, seed)
+
+
+def of_coroutines_on_a_server(points: int, seed: int) -> Report:
+    return live_postgres.at_moments(points, seed, coroutines=True)
 
 
 def damage(after: int, ways: tuple[str, ...]) -> Callable[[int, int], Report]:
@@ -132,4 +143,12 @@ CAMPAIGN = (
     Entry("bit flips in a merged database", 1500, 50000, damage_merged),
     Entry("zeroed sectors", 800, 50000, damage(7, ("flip", "zero"))),
     Entry("disk full, read-only, limits", 50, 50, all_limits, limits.available),
+    Entry("live run: kill at moments", 60, 4000, at_the_moments_of(LiveWork())),
+    Entry("live run: kill at moments, coroutines", 30, 4000, at_the_moments_of(LiveWork(coroutines=True))),
+    Entry("live run: kill at calls", 80, 4000, kill(LiveWork()), crashlab.available),
+    Entry("live run: errno at calls", 40, 8000, errno(LiveWork()), crashlab.available),
+    Entry("live run on PostgreSQL: kill at moments", 25, 2000, live_postgres.at_moments, live_postgres.available),
+    Entry("live run on PostgreSQL: kill at moments, coroutines", 8, 2000, of_coroutines_on_a_server, live_postgres.available),
+    Entry("live run on PostgreSQL: kill at calls", 8, 1000, live_postgres.at_calls, live_postgres.available_with_shim),
+    Entry("live run on PostgreSQL: wire cut", 20, 3000, live_postgres.at_cuts, live_postgres.available),
 )  # fmt: skip

@@ -22,6 +22,7 @@ from pathlib import Path
 import apsw
 
 import holdfast
+from holdfast.adapters import terminal
 from holdfast.app import redactor, write_run
 from holdfast.core.errors import HoldfastError
 from holdfast.core.events import EffectSettled
@@ -33,6 +34,7 @@ from holdfast.testing.crashlab.workload import Verdict
 from tests.crash.live_world import BARE, EXACTLY_ONCE, GUARDED, KEYED, PROBED, TILL, World
 
 MISSION = "live"
+NOBODY = {"confirm": lambda title, lines: False, "prompt": lambda text, choices: None}
 LONG = 600.0  # seconds of a lease: nothing is renewed while a point is tried
 RESUMES = 12  # each bare effect may need a person once
 PLAN = "moment"  # a file in the folder: the moment at which to die
@@ -313,7 +315,8 @@ class LiveWork:
 
         timed, run_id = Timed(store, moments), self.run_id(folder)
         world = World(folder, run_id, self.mark, moments)
-        options = {"store": timed, "run_id": run_id, "ttl": LONG, "strictness": "max"}
+        options = {"store": timed, "run_id": run_id, "ttl": LONG, "strictness": "max", **NOBODY}
+        terminal.tell = lambda text: None
         if self.coroutines:
             return asyncio.run(self.live_later(world, say, options))
         with run(MISSION, **options) as live:

@@ -14,7 +14,9 @@ from holdfast.engine.log import RunLog
 from holdfast.stores import sqlite_commit
 from holdfast.testing import crashlab
 from holdfast.testing.crashlab import bytecode, flips
+from tests.crash import live_planted
 from tests.crash.campaign import SOURCES
+from tests.crash.live_points import at_moments
 from tests.crash.workloads import (
     AckBeforeCommit,
     LazySync,
@@ -71,6 +73,11 @@ def test_the_laboratory_finds(technique, bug, skip_or_fail):
     skip_or_fail(crashlab.available())
     report = technique(bug())
     assert report.violations or report.counts["refused"]  # after a crash a refusal is a finding too
+
+
+@pytest.mark.parametrize("bug", live_planted.PLANTED, ids=lambda bug: bug.__name__)
+def test_the_laboratory_finds_in_a_live_run(bug):
+    assert at_moments(bug(), 183, seed=1, until_found=True).violations
 
 
 def test_the_laboratory_finds_a_missing_witness(tmp_path):

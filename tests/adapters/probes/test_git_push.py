@@ -6,8 +6,6 @@ import os
 import shutil
 import socket
 import subprocess
-import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
@@ -17,6 +15,7 @@ from holdfast.adapters.probes.git_runner import complaint
 from holdfast.adapters.probes.programs import Finished
 from holdfast.core.errors import UsageError
 from holdfast.core.plain import check_plain
+from tests.adapters.probes.serving import Quiet, answer, body_of, handler, serving
 
 KEY = "effect-1"
 MAIN = "refs/heads/main"
@@ -164,54 +163,37 @@ def test_a_named_remote_is_reached_by_the_ssh_of_the_user_and_not_of_the_reposit
 
 def test_a_named_remote_is_reached_by_http(repo, bare, git, environ):
     git(bare, "config", "http.receivepack", "true")
-    server = ThreadingHTTPServer(("127.0.0.1", 0), backend_for(bare, git(bare, "--exec-path")))
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    try:
+    with serving(Quiet(("127.0.0.1", 0), backend_for(bare, git(bare, "--exec-path")))) as server:
         git(repo, "config", "remote.origin.url", f"http://127.0.0.1:{server.server_port}/{bare.name}")
         effect = GitPush.prepare(str(repo), "origin", "main", environ=environ)
         assert effect.probe(KEY).settled_as == "not_done"
         effect.act(KEY)
         assert effect.probe(KEY).settled_as == "done" and git(bare, "rev-parse", "main") == effect.commit
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
     assert effect.probe(KEY).settled_as == "unknown"
 
 
 def backend_for(bare, programs):
     """Git's own server program behind a small HTTP server."""
 
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self):
-            path, _, query = self.path.partition("?")
-            variables = {
-                "GIT_PROJECT_ROOT": str(bare.parent),
-                "GIT_HTTP_EXPORT_ALL": "1",
-                "PATH": os.environ["PATH"],
-                "PATH_INFO": path,
-                "QUERY_STRING": query,
-                "REQUEST_METHOD": self.command,
-                "REMOTE_USER": "x",
-                "CONTENT_TYPE": self.headers.get("content-type", ""),
-            }
-            body = self.rfile.read(int(self.headers.get("content-length", 0)))
-            said = subprocess.run([f"{programs}/git-http-backend"], env=variables, input=body, capture_output=True)
-            head, _, rest = said.stdout.partition(b"\r\n\r\n")
-            headers = dict(line.split(": ", 1) for line in head.decode().split("\r\n"))
-            self.send_response(int(headers.pop("Status", "200").split()[0]))
-            for name, value in headers.items():
-                self.send_header(name, value)
-            self.end_headers()
-            self.wfile.write(rest)
+    def respond(request):
+        path, _, query = request.path.partition("?")
+        variables = {
+            "GIT_PROJECT_ROOT": str(bare.parent),
+            "GIT_HTTP_EXPORT_ALL": "1",
+            "PATH": os.environ["PATH"],
+            "PATH_INFO": path,
+            "QUERY_STRING": query,
+            "REQUEST_METHOD": request.command,
+            "REMOTE_USER": "x",
+            "CONTENT_TYPE": request.headers.get("content-type", ""),
+        }
+        command = [f"{programs}/git-http-backend"]
+        said = subprocess.run(command, env=variables, input=body_of(request), capture_output=True, check=True)
+        head, _, rest = said.stdout.partition(b"\r\n\r\n")
+        headers = dict(line.split(": ", 1) for line in head.decode().split("\r\n"))
+        answer(request, int(headers.pop("Status", "200").split()[0]), rest, headers)
 
-        do_POST = do_GET
-
-        def log_message(self, *_):
-            pass
-
-    return Handler
+    return handler(respond)
 
 
 def test_a_remote_that_does_not_answer_is_unknown(repo, git, environ, bare, push):

@@ -12,8 +12,6 @@ import ssl
 import subprocess
 import threading
 import time
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
@@ -23,18 +21,17 @@ from holdfast.adapters.probes.http import HttpFailed
 from holdfast.core.errors import UsageError
 from holdfast.core.plain import check_plain
 from holdfast.testing.crashlab import Available
+from tests.adapters.probes.serving import Quiet, answer, body_of, handler, serving
 
 KEY = "pay/1 of 2"
 BODY = b'{"amount": 5}'
 
 
-class Shop(ThreadingHTTPServer):
+class Shop(Quiet):  # type: ignore[misc]  # a class made from names
     """Takes each order once, whatever the number of requests that carry its key. Tells how far a request has come."""
 
-    daemon_threads = True
-
     def __init__(self):
-        super().__init__(("127.0.0.1", 0), Handler)
+        super().__init__(("127.0.0.1", 0), handler(respond))
         self.orders, self.requests, self.seen = {}, [], []
         self.lock, self.answers = threading.Lock(), {}
         self.arrived, self.done, self.may_answer = threading.Event(), threading.Event(), threading.Event()
@@ -44,66 +41,45 @@ class Shop(ThreadingHTTPServer):
     def url(self):
         return f"http://127.0.0.1:{self.server_port}"
 
-    def handle_error(self, request, client_address):
-        """A client that was killed is what this server is for."""
+
+def respond(request):
+    if request.command == "POST":
+        take_order(request, request.server)
+    else:
+        tell(request, request.server)
 
 
-class Handler(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
+def take_order(request, shop):
+    key, body = request.headers["Idempotency-Key"], body_of(request)
+    shop.requests.append((key, body))
+    shop.arrived.set()
+    if shop.hold == "before":
+        shop.may_answer.wait(20)
+    with shop.lock:
+        number = shop.orders.setdefault(key, len(shop.orders) + 1)
+    shop.done.set()
+    if shop.hold == "after":
+        shop.may_answer.wait(20)
+    answer(
+        request, 201, json.dumps({"order": number}).encode(), {"Location": f"/orders/{number}", "Set-Cookie": "secret"}
+    )
 
-    def do_POST(self):
-        key, body = self.headers["Idempotency-Key"], self.rfile.read(int(self.headers["Content-Length"]))
-        self.server.requests.append((key, body))
-        self.server.arrived.set()
-        if self.server.hold == "before":
-            self.server.may_answer.wait(20)
-        with self.server.lock:
-            number = self.server.orders.setdefault(key, len(self.server.orders) + 1)
-        self.server.done.set()
-        if self.server.hold == "after":
-            self.server.may_answer.wait(20)
-        self.answer(
-            201, json.dumps({"order": number}).encode(), {"Location": f"/orders/{number}", "Set-Cookie": "secret"}
-        )
 
-    def do_GET(self):
-        self.server.seen.append((self.path, dict(self.headers)))
-        if self.path in self.server.answers:
-            self.answer(*self.server.answers[self.path])
-        else:
-            name = self.path.removeprefix("/by-key/").replace("%2F", "/").replace("%20", " ")
-            self.answer(*((200, b"there") if name in self.server.orders else (404, b"not there")))
-
-    do_PUT = do_GET
-
-    def answer(self, status, body=b"", headers=None):
-        self.send_response(status)
-        for name, value in {"Content-Length": str(len(body)), **(headers or {})}.items():
-            self.send_header(name, value)
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, *_):
-        pass
+def tell(request, shop):
+    body_of(request)
+    shop.seen.append((request.path, dict(request.headers)))
+    if request.path in shop.answers:
+        answer(request, *shop.answers[request.path])
+    else:
+        name = request.path.removeprefix("/by-key/").replace("%2F", "/").replace("%20", " ")
+        answer(request, *((200, b"there") if name in shop.orders else (404, b"not there")))
 
 
 @pytest.fixture
 def shop():
     with serving(Shop()) as server:
         yield server
-
-
-@contextmanager
-def serving(server):
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-    thread.start()
-    try:
-        yield server
-    finally:
         server.may_answer.set()
-        server.shutdown()
-        thread.join()
-        server.server_close()
 
 
 @pytest.fixture

@@ -13,7 +13,8 @@ from holdfast.adapters.probes import FileWrite, GitBranch, GitCommit, GitPush, G
 from holdfast.app import write_run
 from holdfast.engine.log import read_state
 from holdfast.engine.runner import Effect, Runner
-from tests.adapters.probes.test_http import Shop, serving
+from tests.adapters.probes.serving import serving
+from tests.adapters.probes.test_http import Shop
 
 NAMES = ("file", "commit", "branch", "tag", "push", "order")
 

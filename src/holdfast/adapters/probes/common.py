@@ -48,7 +48,7 @@ def sure(look: Callable[[], Answer]) -> Answer:
     """What the look found; a look that fails has found nothing out."""
     try:
         return look()
-    except (HoldfastError, OSError) as error:
+    except (HoldfastError, OSError, ValueError) as error:
         return Answer("unknown", f"it could not be looked at: {snippet(str(error))}")
 
 

@@ -171,12 +171,12 @@ class Git:
         finished = self._checked(argv, self.ask(*argv))
         if ref.encode() in finished.err:
             raise EffectError(f"The ref {ref} cannot be read: {complaint(finished)}")
-        return dict(line.split(" ") for line in finished.out.decode().splitlines()).get(ref)
+        rows = (line.split(b" ") for line in finished.out.splitlines())
+        return {name: value.decode() for name, value in rows}.get(ref.encode())
 
     def head_ref(self) -> str | None:
         """The branch that HEAD stands on, by its full name; None if it stands on no branch."""
-        finished = self.ask("symbolic-ref", "--quiet", "HEAD")
-        return finished.out.decode().strip() or None
+        return os.fsdecode(self.ask("symbolic-ref", "--quiet", "HEAD").out.rstrip(b"\n")) or None
 
     def resolve(self, name: str) -> str:
         """The commit that a name means here and now."""
