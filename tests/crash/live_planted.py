@@ -14,13 +14,18 @@ GENUINE = {name: getattr(Effects, name) for name in ("_act", "_ask", "_begin", "
 RECEIPTS = {"charge": "paid", "bare": "line", "send": "sent", "ship": "shipped"}
 
 
+def swap(owner: object, **planted: object) -> None:
+    for name, value in planted.items():
+        setattr(owner, name, value)
+
+
 class OutcomeFirst(LiveWork):
     """The outcome is written down before the act."""
 
     name = "planted: outcome before act"
 
     def plant(self) -> None:
-        Effects._act = outcome_first
+        swap(Effects, _act=outcome_first)
 
 
 def outcome_first(self, deed):
@@ -39,7 +44,7 @@ class NoIntent(LiveWork):
     name = "planted: act before intent"
 
     def plant(self) -> None:
-        Effects._begin = act_first
+        swap(Effects, _begin=act_first)
 
 
 def act_first(self, deed):
@@ -58,7 +63,7 @@ class ProbeIgnored(LiveWork):
     name = "planted: probe ignored"
 
     def plant(self) -> None:
-        Effects._ask = nothing_done
+        swap(Effects, _ask=nothing_done)
 
 
 def nothing_done(self, deed):
@@ -73,7 +78,7 @@ class ProbeBelieved(LiveWork):
     name = "planted: unknown called done"
 
     def plant(self) -> None:
-        Effects._ask = surely_done
+        swap(Effects, _ask=surely_done)
 
 
 def surely_done(self, deed):
@@ -87,7 +92,7 @@ class OnceRepeated(LiveWork):
     name = "planted: once repeated"
 
     def plant(self) -> None:
-        effects.remedy = lambda recorded, present, has_probe: "again"
+        swap(effects, remedy=lambda recorded, present, has_probe: "again")
 
 
 class FreshKeys(LiveWork):
@@ -96,8 +101,7 @@ class FreshKeys(LiveWork):
     name = "planted: a key for each process"
 
     def plant(self) -> None:
-        Effects._key = fresh_key
-        Effects._given_otherwise = lambda self, deed: iter(())
+        swap(Effects, _key=fresh_key, _given_otherwise=lambda self, deed: iter(()))
 
 
 def fresh_key(self, name, key, arguments, given):
@@ -110,7 +114,7 @@ class TwoCommits(LiveWork):
     name = "planted: statements and events in two commits"
 
     def plant(self) -> None:
-        Effects._transact = in_two_commits
+        swap(Effects, _transact=in_two_commits)
 
 
 def in_two_commits(self, deed):

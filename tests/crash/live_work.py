@@ -7,17 +7,14 @@ end; an effect that nobody knows the outcome of is settled as a person would: by
 from __future__ import annotations
 
 import asyncio
-import inspect
-import json
 import os
 import signal
 import tempfile
 import threading
 from collections import Counter
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from pathlib import Path
+from typing import Any
 
 import apsw
 
@@ -26,12 +23,12 @@ from holdfast.adapters import terminal
 from holdfast.app import redactor, write_run
 from holdfast.core.errors import HoldfastError
 from holdfast.core.events import EffectSettled
-from holdfast.engine.forms import MAX_INLINE
 from holdfast.engine.log import verify_run
 from holdfast.live import arun, run
 from holdfast.ports import Store
 from holdfast.testing.crashlab.workload import Verdict
-from tests.crash.live_world import BARE, EXACTLY_ONCE, GUARDED, KEYED, PROBED, TILL, World
+from tests.crash.live_pipeline import TRACES, Coroutines, Threads, end, names_of, pipeline
+from tests.crash.live_world import BARE, EXACTLY_ONCE, TILL, World
 
 MISSION = "live"
 NOBODY = {"confirm": lambda title, lines: False, "prompt": lambda text, choices: None}
@@ -39,20 +36,6 @@ LONG = 600.0  # seconds of a lease: nothing is renewed while a point is tried
 RESUMES = 12  # each bare effect may need a person once
 PLAN = "moment"  # a file in the folder: the moment at which to die
 OURS = ("HOLDFAST_RUN", "HOLDFAST_YES", "HOLDFAST_PLAN", "HOLDFAST_STRICTNESS", "HOLDFAST_STORE", "HOLDFAST_WITNESS")
-
-# name of the effect: where it shows in the world, and under which label
-TRACES = {
-    **{f"charge/{n}": (KEYED, f"charge-{n}") for n in range(3)},
-    **{f"till/{n}": (TILL, f"till-{n}") for n in range(3)},
-    **{f"mail/{n}": (PROBED, f"mail-{n}") for n in range(3)},
-    **{f"ship/{n}": (GUARDED, f"ship-{n}") for n in range(2)},
-    **{f"bare/{n}": (BARE, f"bare-{n}") for n in range(3)},
-    "outer/mail": (PROBED, "mail-in-outer"),
-    "side/charge": (KEYED, "side-charge"),
-    "side/mail": (PROBED, "side-mail"),
-    "side/bare": (BARE, "side-bare"),
-}
-
 
 redactor({})  # what it loads and compiles, a forked process need not
 
@@ -63,134 +46,6 @@ class Broken(Exception):
     def __init__(self, kind: str, sentence: str) -> None:
         super().__init__(sentence)
         self.kind = kind
-
-
-# --- the pipeline
-
-
-def outline(topic):
-    return [f"{topic}-{letter}" for letter in "abcd"]
-
-
-def draft(chapter):
-    return {"chapter": chapter, "words": len(chapter)}
-
-
-def large(letter):
-    return letter * (MAX_INLINE + 1000)
-
-
-def total(results):
-    return json.dumps(results, sort_keys=True)
-
-
-async def pipeline(run, world):
-    """Thirty-odd steps and effects. `run` is one of the faces below."""
-    found = {"outline": await run.step("outline", outline, "topic")}
-    found["drafts"] = await run.side_by_side(
-        *(partial(run.step, f"draft/{chapter}", draft, chapter) for chapter in found["outline"])
-    )
-
-    async def outer(n):
-        inner = [await run.step(f"inner/{number}", draft, f"inner{number}") for number in range(n)]
-        mailed = await run.effect("outer/mail", world.send, "mail-in-outer", policy="probed", probe=world.was_sent)
-        return [inner, mailed]
-
-    found["outer"] = await run.step("outer", outer, 2)
-    found["pure"] = await run.effect("pure", len, "abc", policy="pure")
-    found["read"] = await run.effect("read", str.upper, "abc", policy="read")
-    found["put"] = await run.effect("put", world.put, "set", policy="idempotent")
-    await run.checkpoint("half_way")
-    for number in range(3):
-        found[f"charge/{number}"] = await run.effect(
-            f"charge/{number}", world.charge, f"charge-{number}", policy="keyed", key="{label}" if number else None
-        )
-        found[f"till/{number}"] = await run.effect(
-            f"till/{number}", world.pay_in, f"till-{number}", policy="transactional"
-        )
-        found[f"mail/{number}"] = await run.effect(
-            f"mail/{number}", world.send, f"mail-{number}", policy="probed", probe=world.was_sent
-        )
-        found[f"bare/{number}"] = await run.effect(
-            f"bare/{number}", world.bare, f"bare-{number}", policy="once" if number else None
-        )
-    for number in range(2):
-        found[f"ship/{number}"] = await run.effect(
-            f"ship/{number}", world.ship, f"ship-{number}", policy="once", probe=world.was_shipped
-        )
-    found["large"] = len(await run.step("large", large, "s"))
-    found["large effect"] = len(await run.effect("large effect", large, "e", policy="read"))
-    found["side"] = await run.side_by_side(
-        partial(run.step, "side/step", draft, "side"),
-        partial(run.effect, "side/charge", world.charge, "side-charge", policy="keyed"),
-        partial(run.effect, "side/mail", world.send, "side-mail", policy="probed", probe=world.was_sent),
-        partial(run.effect, "side/bare", world.bare, "side-bare", policy="once"),
-    )
-    found["again"] = [await run.step(f"last/{number}", draft, f"last{number}") for number in range(4)]
-    return await run.step("total", total, found)
-
-
-# --- the two faces
-
-
-class Threads:
-    """The pipeline for ordinary code. Nothing it awaits ever waits, so no event loop is needed."""
-
-    def __init__(self, run, ack):
-        self._run, self._ack = run, ack
-
-    async def step(self, name, work, *args):
-        value = self._run.step(name, ended(work) if inspect.iscoroutinefunction(work) else work, *args)
-        self._ack(f"step:{name}")
-        return value
-
-    async def effect(self, name, act, *args, **options):
-        value = self._run.effect(name, act, *args, **options)
-        self._ack(f"effect:{name}")
-        return value
-
-    async def checkpoint(self, cursor):
-        self._run.checkpoint(cursor)
-
-    async def side_by_side(self, *calls):
-        with ThreadPoolExecutor(len(calls)) as pool:
-            return list(pool.map(lambda call: end(call()), calls))
-
-
-class Coroutines:
-    """The same in an event loop."""
-
-    def __init__(self, run, ack):
-        self._run, self._ack = run, ack
-
-    async def step(self, name, work, *args):
-        value = await self._run.step(name, work, *args)
-        self._ack(f"step:{name}")
-        return value
-
-    async def effect(self, name, act, *args, **options):
-        value = await self._run.effect(name, act, *args, **options)
-        self._ack(f"effect:{name}")
-        return value
-
-    async def checkpoint(self, cursor):
-        await self._run.checkpoint(cursor)
-
-    async def side_by_side(self, *calls):
-        return list(await asyncio.gather(*(call() for call in calls)))
-
-
-def end(coroutine):
-    """The result of a coroutine that waits for nothing."""
-    try:
-        coroutine.send(None)
-    except StopIteration as stop:
-        return stop.value
-    raise RuntimeError("it waits for something")
-
-
-def ended(work):
-    return lambda *args: end(work(*args))
 
 
 # --- the workload
@@ -266,7 +121,7 @@ class LiveWork:
             rows = connection.execute("select label from app_till").fetchall() if there else []
         finally:
             connection.close()
-        return Counter(label for (label,) in rows)
+        return Counter(str(label) for (label,) in rows)
 
     def plant(self) -> None:
         """A planted bug changes the engine here, in the process that works and in the one that checks."""
@@ -315,16 +170,16 @@ class LiveWork:
 
         timed, run_id = Timed(store, moments), self.run_id(folder)
         world = World(folder, run_id, self.mark, moments)
-        options = {"store": timed, "run_id": run_id, "ttl": LONG, "strictness": "max", **NOBODY}
+        options: dict[str, Any] = {"store": timed, "run_id": run_id, "ttl": LONG, "strictness": "max", **NOBODY}
         terminal.tell = lambda text: None
         if self.coroutines:
             return asyncio.run(self.live_later(world, say, options))
         with run(MISSION, **options) as live:
-            return end(pipeline(Threads(live, say), world))
+            return str(end(pipeline(Threads(live, say), world)))
 
     async def live_later(self, world, say, options) -> str:
         async with arun(MISSION, **options) as live:
-            return await pipeline(Coroutines(live, say), world)
+            return str(await pipeline(Coroutines(live, say), world))
 
     # --- judging
 
@@ -420,7 +275,3 @@ class LiveWork:
         findings = verify_run(store, state.run_id).findings
         if findings:
             raise Broken("corrupt", findings[0].problem)
-
-
-def names_of(kind: str) -> list[str]:
-    return [name for name, (of, _) in TRACES.items() if of == kind]

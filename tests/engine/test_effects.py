@@ -47,9 +47,9 @@ class Outside:
     """The world, what is done to it, and what somebody who looks at it can see."""
 
     def __init__(self, sight=None):
-        self.done: list[tuple[object, str]] = []
+        self.done = []
         self.looks = 0
-        self.fault: BaseException | None = None
+        self.fault = None
         self.late = False
         self.sight = sight
 
@@ -138,10 +138,11 @@ def place(tmp_path):
 
 
 @pytest.fixture
-def server():
+def server(skip_or_fail):
     why = postgres.available()
-    with postgres.shared_server().database() if not why else suppress() as url:
-        yield url or Available(False, why)
+    skip_or_fail(Available(why is None, why or ""))
+    with postgres.shared_server().database() as url:
+        yield url
 
 
 def pay(face, store, world, **options):
@@ -560,8 +561,7 @@ def spoil(place, how):
     connection.close()
 
 
-def test_124_a_damaged_artifact_on_a_server_is_a_typed_error(server, skip_or_fail):
-    skip_or_fail(server if isinstance(server, Available) else Available(True, ""))
+def test_124_a_damaged_artifact_on_a_server_is_a_typed_error(server):
     crash_after(Sync(), server, fetch)
     postgres.shared_server().execute(
         "update holdfast.artifacts set data = decode(repeat('00', octet_length(data)), 'hex')",
@@ -775,14 +775,8 @@ def test_a_run_does_not_end_over_an_effect_that_nobody_knows(place):
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
-def database(request, place, skip_or_fail):
-    if request.param == "sqlite":
-        yield place
-        return
-    why = postgres.available()
-    skip_or_fail(Available(why is None, why or ""))
-    with postgres.shared_server().database() as url:
-        yield url
+def database(request, place):
+    return place if request.param == "sqlite" else request.getfixturevalue("server")
 
 
 def mark(at):

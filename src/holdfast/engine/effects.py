@@ -32,10 +32,10 @@ _TURN = 0.005
 
 @runtime_checkable
 class Ready(Protocol):
-    """An effect that brings its own act, probe and arguments, such as those in `holdfast.probes`."""
+    """An effect that brings its own act, probe and arguments, such as those in `holdfast.adapters.probes`."""
 
-    policy: Policy
-
+    @property
+    def policy(self) -> Policy: ...
     @property
     def arguments(self) -> Any: ...
     def act(self, key: str) -> Any: ...

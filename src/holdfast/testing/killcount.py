@@ -136,7 +136,9 @@ def _ended(base: Baseline, trial: Trial) -> Literal["as the baseline", "blocked"
 
 def is_blocked(base: Left, left: Left) -> bool:
     """At most once kept its word: a run waits for somebody to say what became of an effect."""
-    return any(_is_unsettled(reason) and not _is_unsettled(_reason(base, run)) for run, (_, reason) in left.runs.items())
+    return any(
+        _is_unsettled(reason) and not _is_unsettled(_reason(base, run)) for run, (_, reason) in left.runs.items()
+    )
 
 
 def _reason(left: Left, run: str) -> str | None:
