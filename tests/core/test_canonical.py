@@ -163,6 +163,13 @@ def test_what_has_no_exact_form_is_refused_with_its_path(value, path, problem):
     assert caught.value.advice
 
 
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+def test_a_number_that_is_none_is_called_so(value):
+    with pytest.raises(NotCanonical) as caught:
+        check_plain([value])
+    assert (caught.value.path, caught.value.problem) == ("$[0]", "NaN and infinity are not JSON")
+
+
 def nested(depth: int) -> object:
     value: object = 1
     for level in range(depth):

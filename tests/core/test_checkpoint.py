@@ -28,10 +28,12 @@ from holdfast.core.checkpoint import (
     from_event,
     is_small,
     is_token,
+    read_time,
     to_event,
     verify_input_hash,
 )
 from holdfast.core.errors import UsageError
+from holdfast.core.events import StepCheckpointed
 from holdfast.core.inputs import compute_input_hash
 
 TOKEN = "01234567-89ab-cdef-0123-456789abcdef"
@@ -239,7 +241,98 @@ def test_any_dict_gives_a_checkpoint_or_a_typed_error(changed):
         assert refused.field.split(".")[0] in FIELDS
 
 
+NAMES = "must be a name of a-z, 0-9 and _, at most 64 characters, that begins with a letter"
+SAID: list[tuple[dict[str, Any], str, str]] = [
+    ({"mission_id": ""}, "mission_id", "must be text that is not empty"),
+    ({"run_id": 5}, "run_id", "must be text that is not empty"),
+    ({"step_id": "a\nb"}, "step_id", "holds characters that cannot be printed"),
+    ({"step_id": "x" * 1129}, "step_id", "takes 1,129 bytes; the limit is 128"),
+    ({"strictness": "x" * 50}, "strictness", "must be off, medium or max, not '" + "x" * 39),
+    ({"scope_refs": "team"}, "scope_refs", "must be a list of ScopeRef"),
+    ({"input_hash": "x"}, "input_hash", "must be 64 hex digits in lower case"),
+    ({"cursor": "X" * 100}, "cursor", f"{NAMES}, not '" + "X" * 79),
+    ({"retry_token": "x"}, "retry_token", "is not 36 characters of the shape 8-4-4-4-12, in hex"),
+    ({"timestamp": "now"}, "timestamp", "is not a time"),
+    ({"timestamp": datetime(2026, 1, 2)}, "timestamp", "must be a time with a zone"),
+]
+READ: list[tuple[Any, str, str]] = [
+    ({"scope_refs": 5}, "scope_refs", "is not a list"),
+    ({"scope_refs": [5]}, "scope_refs", "is missing: this is a int, no object"),
+    ({"scope_refs": [{"scope": "team_domain"}]}, "scope_refs.version_id", "is missing"),
+    ({"scope_refs": [{"scope": "?", "version_id": "v"}]}, "scope_refs.scope", f"{NAMES}, not '?'"),
+    ({"scope_refs": [{"scope": "a", "version_id": ""}]}, "scope_refs.version_id", "must be text that is not empty"),
+    ({"timestamp": "n" * 100}, "timestamp", "is not a time: '" + "n" * 59),
+    ({"timestamp": 5}, "timestamp", "must be text that is not empty"),
+    ({"timestamp": "2026-01-02T03:04:05"}, "timestamp", "must be a time with a zone"),
+]
+
+
+@pytest.mark.parametrize(("changed", "field", "problem"), SAID)
+def test_a_refusal_names_the_field_and_says_what_it_must_be(changed, field, problem):
+    with pytest.raises(BadCheckpoint) as refused:
+        made(**changed)
+    assert str(refused.value) == f"The checkpoint cannot be used: its field {field} {problem}."
+    assert (refused.value.field, refused.value.problem) == (field, problem)
+
+
+@pytest.mark.parametrize(("changed", "field", "problem"), READ)
+def test_a_refusal_of_what_was_read_says_the_same(changed, field, problem):
+    with pytest.raises(BadCheckpoint) as refused:
+        StepCheckpoint.from_dict(made().to_dict() | changed)
+    assert (refused.value.field, refused.value.problem) == (field, problem)
+
+
+@pytest.mark.parametrize("data", [[], None])
+def test_what_is_no_object_misses_its_first_field(data):
+    with pytest.raises(BadCheckpoint) as refused:
+        StepCheckpoint.from_dict(data)
+    problem = f"is missing: this is a {type(data).__name__}, no object"
+    assert (refused.value.field, refused.value.problem) == ("mission_id", problem)
+
+
+@pytest.mark.parametrize("value", ["", "yesterday", "2026-01-02"])
+def test_a_time_is_refused_under_the_name_that_it_was_read_under(value):
+    with pytest.raises(BadCheckpoint) as refused:
+        read_time(value, "expires_at")
+    assert refused.value.field == "expires_at"
+
+
 # --- as an event
+
+
+def test_an_event_holds_every_field_of_its_checkpoint():
+    event = to_event(made(), "c1", HASH, "2027-01-02T03:04:05.000006Z")
+    assert event == StepCheckpointed(
+        checkpoint_id="c1",
+        mission_id="041-glossary",
+        step_id="specify",
+        strictness="medium",
+        cursor="pre_generation_gate",
+        input_hash=HASH,
+        retry_token=TOKEN,
+        timestamp="2026-01-02T03:04:05.000006Z",
+        scope_refs=(("mission_local", "v1"), ("team_domain", "2026.1")),
+        inputs=HASH,
+        expires_at="2027-01-02T03:04:05.000006Z",
+    )
+    assert type(event.strictness) is str
+    assert from_event(event, "run-1", event.scope_refs) == made()
+
+
+@pytest.mark.parametrize(("name", "value"), [("strictness", "very"), ("timestamp", "yesterday"), ("cursor", "?")])
+def test_an_event_that_is_no_checkpoint_is_refused_by_field(name, value):
+    event = msgspec.structs.replace(to_event(made(), "c1", None, None), **{name: value})
+    with pytest.raises(BadCheckpoint) as refused:
+        from_event(event, "run-1", event.scope_refs)
+    assert refused.value.field == name
+
+
+def test_an_event_is_small_up_to_its_limit():
+    event = to_event(made(scope_refs=()), "", None, None)
+    room = MAX_BODY_BYTES - len(msgspec.json.encode(event))
+    assert is_small(msgspec.structs.replace(event, checkpoint_id="c" * room))
+    assert not is_small(msgspec.structs.replace(event, checkpoint_id="c" * (room + 1)))
+
 
 IDS = st.text(st.characters(exclude_categories=("C", "Z")), min_size=1, max_size=40).filter(
     lambda text: text.isprintable() and len(msgspec.json.encode(text)) - 2 <= MAX_ID_BYTES
@@ -326,5 +419,5 @@ def test_each_level_can_loosen_and_tighten():
 @pytest.mark.parametrize("level", LEVELS)
 def test_a_strictness_that_is_none_is_refused_and_not_skipped(level, value):
     """Behaviour 40: a typing error must not loosen a gate."""
-    with pytest.raises(UsageError, match=f"of the {level} must be off, medium or max"):
+    with pytest.raises(UsageError, match=f"^The strictness of the {level} must be off, medium or max, not "):
         effective_strictness(**{level: value})

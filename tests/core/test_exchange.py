@@ -7,7 +7,7 @@ import hashlib
 import pytest
 
 from holdfast.core import exchange
-from holdfast.core.errors import BadFile, TooLarge
+from holdfast.core.errors import BadFile, BadRecord, TooLarge
 from holdfast.core.events import RunStarted
 from holdfast.core.wire import GENESIS, Plainly, encode
 
@@ -33,6 +33,12 @@ def test_text_that_one_reader_takes_and_another_refuses_is_refused(place):
     with pytest.raises(BadFile, match=r"^run\.jsonl, line 2: the line is not JSON \(") as refused:
         reader().take(line)
     assert refused.value.advice == exchange.AGAIN
+
+
+def test_a_body_with_a_line_break_is_not_exported():
+    """Its line would be two."""
+    with pytest.raises(BadRecord, match=r"^Event 1 \(run_started\) of run r .*: its body holds a line break\.$"):
+        exchange.event_line(RECORD._replace(body=b'{"mission_id":\n"m"}'))
 
 
 def test_an_artifact_over_the_limit_is_not_exported(monkeypatch):

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from holdfast.adapters.system import new_run_id, operations
 from holdfast.core.errors import InvalidId
-from holdfast.core.ids import check_digest, check_id, check_op, is_id
+from holdfast.core.ids import check_digest, check_id, check_op, is_id, is_kind
 
 GOOD = ["a", "0", "run-1", "2026.01.02_x", "a" * 64, "018f-0000", "z.z"]
 BAD = [
@@ -89,3 +89,22 @@ def test_operations_of_two_processes_and_of_one_never_meet():
     made = [make() for _ in range(500) for make in (one, other)]
     assert len(set(made)) == 1000
     assert [check_op(op) for op in made] == made
+
+
+@pytest.mark.parametrize("value", ["a", "z", "step_started", "x_1", "a_", "a" * 64])
+def test_a_kind_is_a_name_in_snake_case(value):
+    assert is_kind(value)
+
+
+@pytest.mark.parametrize("value", ["", "_a", "1a", "A", "aB", "a-b", "a.b", "a b", "a\n", "é", "a" * 65])
+def test_what_is_no_kind(value):
+    assert not is_kind(value)
+
+
+def test_a_refusal_names_what_it_is_about():
+    for check, start in ((check_digest, "The artifact digest '?' is"), (check_op, "The operation id '?' is")):
+        with pytest.raises(InvalidId) as caught:
+            check("?")
+        assert str(caught.value).startswith(start)
+    with pytest.raises(InvalidId, match=r"^The id '\.' is not a valid id"):
+        check_id(".")

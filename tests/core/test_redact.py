@@ -877,6 +877,10 @@ def test_a_quoted_argument_after_a_secret_flag_goes_and_its_quotes_stay():
     assert REDACTOR.text("run --password --verbose") == "run --password --verbose"
 
 
+def test_a_flag_that_switches_a_way_to_sign_in_is_no_secret():
+    assert REDACTOR.text("run --use_auth kerberos5x now") == "run --use_auth kerberos5x now"
+
+
 def test_a_secret_longer_than_the_window_goes_whole_and_the_rest_stays():
     for opening, closing in (("gh" + "p_", " end"), ('password="', '" end'), ("password=", " end")):
         whole = f"start\n{opening}{'q7' * 3 * WINDOW}{closing}"

@@ -76,7 +76,8 @@ def far_from_utc(monkeypatch):
     time.tzset()
 
 
-def test_the_zone_of_the_machine_is_no_matter(far_from_utc):
+@pytest.mark.usefixtures("far_from_utc")
+def test_the_zone_of_the_machine_is_no_matter():
     assert datetime.now().astimezone().utcoffset() == timedelta(hours=9)
     assert text_of(datetime(2026, 1, 2, 3, 4, 5, 6, tzinfo=UTC)) == later(AT, 0) == AT
     assert seconds_until(AT, "2026-01-02T05:04:05.000006+02:00") == 0.0

@@ -357,7 +357,7 @@ def test_an_edit_of_any_field_of_any_event_is_seen(field, index):
     records[index] = records[index]._replace(**{field: EDITS[field]})
     with pytest.raises(ChainBroken) as caught:
         walk(records)
-    assert (caught.value.run_id, caught.value.seq) == ("r", index + 1)
+    assert (caught.value.run_id, caught.value.seq) == (records[index].run_id, index + 1)
 
 
 def test_a_gap_a_repeat_and_another_order_are_seen_with_the_number():

@@ -18,7 +18,7 @@ from holdfast.testing.crashlab import blockdev, bytecode, flips, limits, memory
 from holdfast.testing.crashlab.workload import Available, Report
 from tests.crash import live_postgres
 from tests.crash.live_points import at_moments
-from tests.crash.live_work import LiveWork
+from tests.crash.live_work import Hasty, LiveWork
 from tests.crash.workloads import Crowd, LogWork, Stubborn
 
 SOURCES = [str(Path(holdfast.__file__).parent / name) for name in ("stores", "engine", "core")]
@@ -145,6 +145,7 @@ CAMPAIGN = (
     Entry("disk full, read-only, limits", 50, 50, all_limits, limits.available),
     Entry("live run: kill at moments", 60, 4000, at_the_moments_of(LiveWork())),
     Entry("live run: kill at moments, coroutines", 30, 4000, at_the_moments_of(LiveWork(coroutines=True))),
+    Entry("live run: kill at moments, announced steps", 40, 4000, at_the_moments_of(Hasty())),
     Entry("live run: kill at calls", 80, 4000, kill(LiveWork()), crashlab.available),
     Entry("live run: errno at calls", 40, 8000, errno(LiveWork()), crashlab.available),
     Entry("live run on PostgreSQL: kill at moments", 25, 2000, live_postgres.at_moments, live_postgres.available),

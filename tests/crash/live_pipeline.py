@@ -5,11 +5,15 @@ from __future__ import annotations
 import asyncio
 import inspect
 import json
+import random
+import time
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 from holdfast.engine.forms import MAX_INLINE
 from tests.crash.live_world import BARE, GUARDED, KEYED, PROBED, TILL
+
+LONGEST_DRAFT = 0.0  # seconds
 
 # name of the effect: where it shows in the world, and under which label
 TRACES = {
@@ -33,6 +37,7 @@ def outline(topic):
 
 
 def draft(chapter):
+    time.sleep(random.uniform(0.0, LONGEST_DRAFT))
     return {"chapter": chapter, "words": len(chapter)}
 
 

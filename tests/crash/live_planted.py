@@ -82,8 +82,8 @@ class ProbeBelieved(LiveWork):
 
 
 def surely_done(self, deed):
+    yield from ()
     return Answer("done", "it usually works", {"line": deed.arguments["label"]})
-    yield
 
 
 class OnceRepeated(LiveWork):

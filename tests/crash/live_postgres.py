@@ -23,7 +23,7 @@ from holdfast.testing.proxy import Direction, Proxy
 from tests.crash import live_points
 from tests.crash.live_work import LiveWork
 
-URL, PROXIED = "url", "proxied-url"  # files in the folder: the address, and the one by which the work goes
+PROXIED = "proxied-url"  # a file in the folder: the address by which the work goes
 EXPIRE = "update holdfast.runs set lease_until = clock_timestamp() where run_id = %s"
 TIME = 60.0
 
@@ -36,18 +36,18 @@ class LivePostgres(LiveWork):
 
     def __init__(self, url: str, coroutines: bool = False) -> None:
         super().__init__(coroutines)
-        self.url = url
+        self.url = self.way = url
 
     def open(self, folder: Path) -> Store:
         with psycopg.connect(self.url, autocommit=True) as connection:
             there = connection.execute("select to_regclass('holdfast.runs')").fetchone()
             if there and there[0]:
                 connection.execute(EXPIRE, (self.run_id(folder),))
-        return PostgresStore(self.url)
+        return PostgresStore(self.way)
 
     def work(self, folder: Path, ack: Callable[[str], None]) -> None:
         proxied = folder / PROXIED
-        self.url = proxied.read_text() if proxied.exists() else self.url
+        self.way = proxied.read_text() if proxied.exists() else self.url
         super().work(folder, ack)
 
     def run_id(self, folder: Path) -> str:

@@ -23,10 +23,12 @@ from holdfast.adapters import terminal
 from holdfast.app import redactor, write_run
 from holdfast.core.errors import HoldfastError
 from holdfast.core.events import EffectSettled
+from holdfast.engine import keeper, steps
 from holdfast.engine.log import verify_run
 from holdfast.live import arun, run
 from holdfast.ports import Store
 from holdfast.testing.crashlab.workload import Verdict
+from tests.crash import live_pipeline
 from tests.crash.live_pipeline import TRACES, Coroutines, Threads, end, names_of, pipeline
 from tests.crash.live_world import BARE, EXACTLY_ONCE, TILL, World
 
@@ -275,3 +277,12 @@ class LiveWork:
         findings = verify_run(store, state.run_id).findings
         if findings:
             raise Broken("corrupt", findings[0].problem)
+
+
+class Hasty(LiveWork):
+    """Every step counts as long: another thread announces it while it runs, or comes too late for that."""
+
+    name = "live run, announced steps"
+
+    def plant(self) -> None:
+        steps.LONG, keeper.LISTEN, live_pipeline.LONGEST_DRAFT = 0.0, 0.001, 0.006

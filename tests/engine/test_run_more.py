@@ -7,6 +7,7 @@ import dataclasses
 import functools
 import threading
 import time
+from typing import Any
 
 import msgspec
 import pytest
@@ -80,6 +81,9 @@ class Pair(msgspec.Struct):
     right: object = None
 
 
+NO_NUMBER: Any = "text"
+
+
 class Opaque:
     """Not plain data."""
 
@@ -100,7 +104,8 @@ def test_arguments_have_the_names_of_the_parameters_still_open_to_the_caller():
 
 
 def test_records_are_plain_arguments_unless_something_in_them_is_not():
-    def work(p): ...
+    def work(p):
+        return p
 
     assert forms.given("step s", work, (Point(1.5, [1]),), {}) == {"p": {"x": 1.5, "y": [1]}}
     assert forms.given("step s", work, (), {"p": Pair(1)}) == {"p": {"left": 1, "right": None}}
@@ -113,7 +118,10 @@ def test_records_are_plain_arguments_unless_something_in_them_is_not():
     [
         (Point(1.0, Opaque()), "The result of step s cannot be stored: .*Opaque"),
         (Point(float("nan")), r"The result of step s at \$\.x cannot be stored: NaN"),
-        (Point("text"), "The result of step s cannot be stored: it is not the declared Point: Expected `float`"),
+        (
+            Point(NO_NUMBER),
+            "The result of step s cannot be stored: it is not the declared Point: Expected `float`",
+        ),
         (Point(1.0, "\ud800"), "The result of step s .*cannot be stored"),
     ],
 )
@@ -131,25 +139,27 @@ def test_a_declared_result_comes_back_as_what_was_declared():
         forms.read("step s", {"z": 2}, Point)
 
 
+def declaring(kind):
+    def work(): ...
+
+    work.__annotations__ = {"return": kind}
+    return work
+
+
 def test_only_a_declared_type_that_says_more_than_plain_data_is_used():
     def nothing(): ...
-    def loose() -> dict: ...
-    def point() -> Point: ...
-    def many() -> list[Point]: ...
-    def unreadable() -> NoSuchName: ...  # noqa: F821
-    def opaque() -> Opaque: ...
-    def mixed() -> list[int] | tuple[int, int]: ...
 
     assert forms.declared_result("step s", nothing) is None
-    assert forms.declared_result("step s", loose) is None
-    assert forms.declared_result("step s", point) is Point
-    assert forms.declared_result("step s", functools.partial(point)) is Point
-    assert forms.declared_result("step s", many) == list[Point]
-    assert forms.declared_result("step s", unreadable) is None
+    assert forms.declared_result("step s", declaring(dict)) is None
+    assert forms.declared_result("step s", declaring(None)) is None
+    assert forms.declared_result("step s", declaring("NoSuchName")) is None, "a hint that cannot be read says nothing"
+    assert forms.declared_result("step s", declaring(Point)) is Point
+    assert forms.declared_result("step s", functools.partial(declaring(Point))) is Point
+    assert forms.declared_result("step s", declaring(list[Point])) == list[Point]
     with pytest.raises(Unstorable, match="its declared type Opaque has no JSON form"):
-        forms.declared_result("step s", opaque)
+        forms.declared_result("step s", declaring(Opaque))
     with pytest.raises(Unstorable, match=r"its declared type .*list.* has no JSON form \("):
-        forms.declared_result("step s", mixed)
+        forms.declared_result("step s", declaring(list[int] | tuple[int, int]))
 
 
 def test_a_result_has_a_limit(monkeypatch):

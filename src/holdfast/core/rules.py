@@ -112,12 +112,12 @@ def _open_step(state: RunState, event: StepFinished | StepFailed) -> StepState:
 
 
 def _step_finished(state: RunState, event: StepFinished) -> None:
-    if event.input_hash is not None and event.step_id not in state.steps_open:
+    if event.input_hash is not None and state.steps_open.get(event.step_id) != event.attempt:
         _step_done_at_once(state, event)
         return
     step = _open_step(state, event)
     step.status, step.output, step.artifact = "finished", event.output, event.artifact
-    step.ended = state.seq + 1
+    step.since, step.ended = min(step.since, event.since or step.since), state.seq + 1
     del state.steps_open[event.step_id]
     state.steps_done += 1
 
@@ -139,6 +139,7 @@ def _step_done_at_once(state: RunState, event: StepFinished) -> None:
         event.since,
         state.seq + 1,
     )
+    state.steps_open.pop(event.step_id, None)  # an earlier attempt was announced, and its process has died
     state.steps_done += 1
     state.spent.attempts += 1
 

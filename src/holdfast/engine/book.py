@@ -85,7 +85,11 @@ class Book:
                 raise self.why_not(error) from None
 
     def why_not(self, error: IllegalEvent) -> BaseException:
-        """What to raise for an event that was refused: the stop, if another thread has stopped the run meanwhile."""
+        """What to raise for an event that was refused: the stop, if another thread has stopped the run meanwhile.
+
+        Raises LeaseLost if it was refused because somebody else has gone on with the run.
+        """
+        self.guard()
         state = self.log.state
         return Stopped(state.run_id, state.stop_reason or "interrupted") if state.status == STOPPED else error
 
@@ -118,6 +122,7 @@ class Book:
 
     def must_go_on(self) -> None:
         """A run that is finished is only read again, and one that another thread has stopped is left: nothing new begins."""
+        self.guard()
         state = self.state
         if state.status == STOPPED:
             raise Stopped(state.run_id, state.stop_reason or "interrupted")

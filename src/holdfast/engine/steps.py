@@ -18,7 +18,7 @@ from holdfast.core.canonical import canonical_plain, digest
 from holdfast.core.errors import HoldfastError, LeaseLost, UsageError
 from holdfast.core.events import Event, StepFailed, StepFinished, StepStarted
 from holdfast.core.retry import ONCE, Retry, as_retry, later, seconds_until
-from holdfast.core.shapes import StepState
+from holdfast.core.shapes import RUNNING, StepState
 from holdfast.engine import forms
 from holdfast.engine.book import Book, Part
 from holdfast.engine.budgets import Budgets
@@ -45,12 +45,12 @@ class Call(NamedTuple):
 class Going:
     """An attempt that is going on."""
 
-    __slots__ = ("announced", "attempt", "began", "call", "since")
+    __slots__ = ("announced", "attempt", "began", "call", "since", "told")
 
     def __init__(self, call: Call, attempt: int, since: int) -> None:
         self.call = call
         self.attempt = attempt
-        self.since = since
+        self.since = self.told = since
         self.began = time.monotonic()
         self.announced = False
 
@@ -59,6 +59,7 @@ class Going:
         return 0 if now == self.since else self.since
 
     def start(self, now: int) -> StepStarted:
+        self.told = self.since
         call = self.call
         return StepStarted(
             step_id=call.name,
@@ -163,7 +164,7 @@ class Steps:
         for going in list(self._going.values()):
             if not going.announced and time.monotonic() - going.began > LONG:
                 with self._book.lock:
-                    if self._going.get(going.call.name) is going:
+                    if self._going.get(going.call.name) is going and self._book.state.status == RUNNING:
                         yield from self._announce_now(going)
 
     def _announce_now(self, going: Going) -> Part:
@@ -194,7 +195,8 @@ class Steps:
         this = going.call
         self._going.pop(this.name, None)
         if going.announced:
-            return StepFinished(step_id=this.name, attempt=going.attempt, output=output, artifact=artifact)
+            since = going.since if going.since < going.told else 0
+            return StepFinished(step_id=this.name, attempt=going.attempt, output=output, artifact=artifact, since=since)
         return StepFinished(
             step_id=this.name,
             attempt=going.attempt,

@@ -135,7 +135,7 @@ class PostgresLender:
         if self._write(connection, append, statement, values):
             self._commit(connection, append, values)
         else:
-            connection.rollback()
+            self._undo(connection)
             self._appender.explain(append, values)
         self._appender.remember(append)
 
@@ -154,7 +154,10 @@ class PostgresLender:
 
     def _check_tables(self, connection: PatientConnection) -> None:
         """What a store refuses when it is opened is refused before it is there."""
-        meddled = postgres_tables.look(connection, self._schema).meddled
+        try:
+            meddled = postgres_tables.look(connection, self._schema).meddled
+        except psycopg.Error as error:
+            raise self._lent.named(error) from error
         if meddled:
             raise BadInput(
                 f"The work put a trigger, a rule or a reference on Holdfast's own table {meddled[0]}.",
