@@ -56,7 +56,7 @@ from hypothesis import settings
 settings.register_profile("mutate", settings.get_profile("holdfast"), max_examples=15)
 settings.load_profile("mutate")
 """
-KILLED, SURVIVED = "killed", "survived"
+KILLED, TIMEOUT, SURVIVED = "killed", "timeout", "survived"
 # What mutmut writes down for a mutant is the exit code of its tests.
 MEANING = {
     0: SURVIVED,
@@ -108,15 +108,15 @@ def main() -> int:
     parser.add_argument("--show", action="store_true", help="print each mutant that was not noticed")
     parser.add_argument("--jobs", type=int, default=2)
     options = parser.parse_args()
-    print(f"{'module':12} {'mutants':>8} {'killed':>8} {'survived':>9} {'other':>6}", flush=True)
+    print(f"{'module':12} {'mutants':>8} {'killed':>8} {'timeout':>8} {'survived':>9} {'other':>6}", flush=True)
     for module in options.modules or TESTS:
         found = {name: MEANING.get(code, str(code)) for name, code in run(module, options.jobs).items()}
         meanings = list(found.values())
-        killed, survived = meanings.count(KILLED) + meanings.count("timeout"), meanings.count(SURVIVED)
-        other = len(found) - killed - survived
-        print(f"{module:12} {len(found):8} {killed:8} {survived:9} {other:6}", flush=True)
+        killed, timeout, survived = (meanings.count(one) for one in (KILLED, TIMEOUT, SURVIVED))
+        other = len(found) - killed - timeout - survived
+        print(f"{module:12} {len(found):8} {killed:8} {timeout:8} {survived:9} {other:6}", flush=True)
         for name in found:
-            if found[name] not in (KILLED, "timeout"):
+            if found[name] != KILLED:
                 print(f"  {found[name]}: {name}", *([shown(name)] if options.show else []), sep="\n", flush=True)
     return 0
 

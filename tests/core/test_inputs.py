@@ -33,7 +33,9 @@ from holdfast.core.inputs import (
     compute_input_hash,
     plain_inputs,
     short_hash,
+    utc_text,
 )
+from holdfast.core.plain import MAX_DEPTH
 from holdfast.core.redact import Redactor
 
 SCALARS = st.none() | st.booleans() | st.integers(-(2**53) + 1, 2**53 - 1) | st.floats(allow_nan=False) | st.text()
@@ -441,3 +443,175 @@ def test_the_forms_do_not_change_what_they_are_made_from():
     assert inputs["b"] == {"c": (1,)}
     assert len(inputs["a"]) == 1
     assert dataclasses.asdict(inputs["a"][0]) == before
+
+
+# --- the very words
+
+
+@dataclass
+class Unreadable:
+    colour: str = "red"
+
+    def __getattribute__(self, name):
+        if name == "colour":
+            raise LookupError("no")
+        return object.__getattribute__(self, name)
+
+
+class Nowhere(PurePosixPath):
+    def as_posix(self):
+        return None
+
+
+class Wordy(tzinfo):
+    def utcoffset(self, moment):
+        return None
+
+    dst = tzname = utcoffset
+
+    def __repr__(self):
+        return "Wordy" * 30
+
+
+class Deep(Enum):
+    BYTES = b"x"
+
+
+NAIVE = datetime(2026, 1, 2, 3, 4, 5)
+ZONE_ADVICE = "Give the time a zone, for example with `datetime.now(UTC)`."
+SAID: list[tuple[Any, str, str, str]] = [
+    ([1], "$", "the inputs are a list, not an object", "Give each input a name."),
+    ("text", "$", "the inputs are a str, not an object", "Give each input a name."),
+    ({"a": b"x"}, "$.a", "bytes have no JSON form", "Pass their SHA-256, or decode them to text."),
+    ({"a": [{1}]}, "$.a[0]", "a set has no order", "Pass a sorted list."),
+    ({"a": Deep.BYTES}, "$.a", "bytes have no JSON form", "Pass their SHA-256, or decode them to text."),
+    ({"a": Nowhere("/")}, "$.a", "a Nowhere is not plain data", "Pass the path as text."),
+    ({"a": Unreadable()}, "$.a", "a Unreadable cannot be read (LookupError)", NotCanonical.advice),
+    ({"a": NAIVE}, "$.a", f"the time {NAIVE!r} is no known moment: it has no time zone", ZONE_ADVICE),
+    (
+        {"a": NAIVE.replace(tzinfo=Wordy())},
+        "$.a",
+        f"the time {NAIVE.replace(tzinfo=Wordy())!r:.60} is no known moment: it has no time zone",
+        ZONE_ADVICE,
+    ),
+]
+
+
+@pytest.mark.parametrize(("value", "path", "problem", "advice"), SAID, ids=range(len(SAID)))
+def test_a_refusal_says_where_why_and_what_to_do(value, path, problem, advice):
+    with pytest.raises(NotCanonical) as refused:
+        plain_inputs(value)
+    assert (refused.value.path, refused.value.problem, refused.value.advice) == (path, problem, advice)
+
+
+@pytest.mark.parametrize("value", [float("nan"), 2**53, "\ud800"])
+def test_plain_inputs_have_an_exact_form(value):
+    with pytest.raises(NotCanonical, match=r"The value at \$\.a "):
+        plain_inputs({"a": value})
+
+
+def test_a_class_is_no_record_even_if_its_objects_are():
+    for kind in (Unreadable, Change, type("Made", (msgspec.Struct,), {})):
+        with pytest.raises(NotCanonical, match=r"a (type|StructMeta) is not plain data"):
+            plain_inputs({"a": kind})
+
+
+def nested_lists(depth: int) -> Any:
+    value: Any = 1
+    for _ in range(depth):
+        value = [value]
+    return value
+
+
+def test_inputs_may_be_nested_to_the_limit_and_no_deeper():
+    assert plain_inputs({"a": nested_lists(MAX_DEPTH - 1)})
+    with pytest.raises(NotCanonical) as refused:
+        plain_inputs({"a": nested_lists(MAX_DEPTH)})
+    assert refused.value.problem == "it is nested more than 100 deep"
+    assert refused.value.path == "$.a" + "[0]" * MAX_DEPTH
+
+
+def test_the_count_of_values_is_exact(monkeypatch):
+    monkeypatch.setattr(module, "MAX_VALUES", 4)
+    assert plain_inputs({"a": 1, "b": 2, "c": 3}) == {"a": 1, "b": 2, "c": 3}
+    with pytest.raises(TooManyInputs, match="The inputs hold more than 4 values") as refused:
+        plain_inputs({"a": 1, "b": 2, "c": 3, "d": 4})
+    assert refused.value.limit == 4
+
+
+def test_an_enum_counts_as_one_level_of_nesting():
+    class Level(Enum):
+        ONE = 1
+
+    def inside(depth: int) -> Any:
+        value: Any = Level.ONE
+        for _ in range(depth):
+            value = [value]
+        return {"a": value}
+
+    assert plain_inputs(inside(MAX_DEPTH - 2))
+    with pytest.raises(NotCanonical, match="nested"):
+        plain_inputs(inside(MAX_DEPTH - 1))
+
+
+def test_an_enum_that_holds_enums_without_end_comes_to_an_end():
+    class Loop(Enum):
+        SELF = "x"
+
+    setattr(Loop.SELF, "_value_", [Loop.SELF])  # noqa: B010
+    with pytest.raises(NotCanonical, match="nested more than 100 deep"):
+        plain_inputs({"a": Loop.SELF})
+
+
+def test_what_is_not_kept_is_said():
+    assert Difference("", "", None).lines() == ["what changed is not known: the inputs of the checkpoint are not kept"]
+
+
+def test_a_name_with_dashes_is_a_plain_word_and_others_stand_in_quotes():
+    assert list(compute_input_diff({}, {"-": 1, "a-b": 1, "1a": 1, "a b": 1})) == [
+        "-",
+        '["1a"]',
+        '["a b"]',
+        "a-b",
+    ]
+
+
+def changed(old: str, new: str) -> Change:
+    return compute_input_diff({"a": old}, {"a": new})["a"]
+
+
+def test_a_long_text_is_shown_from_twenty_letters_before_the_first_that_differs():
+    """The texts are shown as JSON, so the quote is the first of their letters."""
+    for same, begin in ((58, 0), (59, 0), (60, 41), (61, 42)):
+        old, new = '"' + "x" * same + "o" + "y" * 100 + '"', '"' + "x" * same + "n" + "y" * 100 + '"'
+        dots = "..." if begin else ""
+        expected = Change(*(dots + text[begin : begin + SHOWN] + "..." for text in (old, new)))
+        assert changed(old[1:-1], new[1:-1]) == expected
+
+
+def test_a_text_that_just_fits_is_shown_whole():
+    assert changed("x" * 78, "y" * 78) == ('"' + "x" * 78 + '"', '"' + "y" * 78 + '"')
+    assert changed("x" * 79, "y" * 79) == ('"' + "x" * 79 + "...", '"' + "y" * 79 + "...")
+    assert changed("\u202e", "b") == ('"?"', '"b"')
+
+
+def test_the_zone_of_the_machine_is_no_matter(monkeypatch):
+    import time as clock
+
+    monkeypatch.setenv("TZ", "XYZ-09")
+    clock.tzset()
+    try:
+        assert utc_text(datetime(2026, 1, 2, 3, 4, 5, 6, tzinfo=UTC)) == "2026-01-02T03:04:05.000006Z"
+    finally:
+        monkeypatch.undo()
+        clock.tzset()
+
+
+def test_a_number_is_taken_for_a_float_only_beyond_what_is_exact():
+    big = 2.0**60
+    assert compute_input_diff({"a": big}, {"a": int(big)}) == {}
+    assert compute_input_diff({"a": -big}, {"a": -int(big)}) == {}
+    assert compute_input_diff({"a": 2**53 - 1}, {"a": 2**53 - 2}) != {}
+    for beyond in (2**1023, 2**1024):
+        with pytest.raises(NotCanonical, match="beyond 2"):
+            compute_input_diff({"a": beyond}, {})

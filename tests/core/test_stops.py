@@ -368,6 +368,42 @@ def test_auto_resume_never_comes_before_the_due_time():
     assert stops.auto_resume("store_busy", "a", [], wait=5.0).delay == 30.0
 
 
+def test_auto_resume_says_everything_it_decided():
+    limits = stops.Limits(max_resumes=2, delays=(7.0,), loop_after=2)
+    stalled = stops.lookup("stalled").title
+
+    def decided(code, history, wait=0.0):
+        return tuple(stops.auto_resume(code, "here", history, limits, wait))
+
+    assert decided("guard_violation", []) == ("skipped", 0.0, 0, "A stop with reason guard_violation needs a person.")
+    assert decided("stalled", [("stalled", "here")]) == (
+        "loop_detected",
+        0.0,
+        0,
+        "stalled came 2 times at the same place.",
+    )
+    assert decided("sleeping", [], 5.0) == ("scheduled", 5.0, 0, stops.lookup("sleeping").title + ".")
+    assert decided("stalled", []) == ("scheduled", 7.0, 1, f"{stalled}: automatic resume 1 of 2.")
+    assert decided("stalled", [("stalled", "a")]) == ("scheduled", 7.0, 2, f"{stalled}: automatic resume 2 of 2.")
+    assert decided("stalled", [("stalled", "a"), ("stalled", "b")]) == (
+        "exhausted",
+        0.0,
+        2,
+        "All 2 automatic resumes are used up.",
+    )
+
+
+def test_a_snippet_is_cut_where_its_text_is_longer_and_nowhere_else():
+    assert stops.snippet("x" * 200) == "x" * 200
+    assert stops.snippet("x" * 201) == "x" * 200 + "..."
+    blanks = " " * 600
+    assert stops.snippet("a" + blanks + "b" * 199) == "a " + "b" * 198 + "..."
+    assert stops.snippet("a" + blanks[:-1] + "b" * 198 + "  ") == "a " + "b" * 198
+    assert stops.snippet("a" + " " * 799) == "a"
+    assert stops.snippet("a" + " " * 800) == "a..."
+    assert stops.snippet("a" + " " * 799 + "b" * 100) == "a..."
+
+
 def test_auto_resume_obeys_the_limits_it_is_given():
     limits = stops.Limits(max_resumes=9, delays=(1.0, 2.0), loop_after=3)
     history = [("stalled", "a"), ("stalled", "b"), ("stalled", "c")]

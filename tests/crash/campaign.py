@@ -58,7 +58,7 @@ def failed_sync(work: LogWork) -> Callable[[int, int], Report]:
     return lambda points, seed: crashlab.power_loss_after_failed_sync(work, images=points, seed=seed)
 
 
-def at_bytecodes(way: str, work: LogWork) -> Callable[[int, int], Report]:
+def at_bytecodes(way: str, work: LogWork | LiveWork) -> Callable[[int, int], Report]:
     return lambda points, seed: bytecode.bytecode_points(work, SOURCES, way, limit=points, seed=seed)
 
 
@@ -148,6 +148,8 @@ CAMPAIGN = (
     Entry("live run: kill at moments, announced steps", 40, 4000, at_the_moments_of(Hasty())),
     Entry("live run: kill at calls", 80, 4000, kill(LiveWork()), crashlab.available),
     Entry("live run: errno at calls", 40, 8000, errno(LiveWork()), crashlab.available),
+    Entry("live run: SIGKILL at bytecodes", 20, 4000, at_bytecodes("kill", LiveWork())),
+    Entry("live run: KeyboardInterrupt at bytecodes", 30, 8000, at_bytecodes("interrupt", LiveWork())),
     Entry("live run on PostgreSQL: kill at moments", 25, 2000, live_postgres.at_moments, live_postgres.available),
     Entry("live run on PostgreSQL: kill at moments, coroutines", 8, 2000, of_coroutines_on_a_server, live_postgres.available),
     Entry("live run on PostgreSQL: kill at calls", 8, 1000, live_postgres.at_calls, live_postgres.available_with_shim),

@@ -104,6 +104,11 @@ def in_an_act(run, world):
     world.act("after the effect")
 
 
+def go_on_with_it(run, world):
+    wait("ready")
+    run.effect("pay", world.slow, "pay", policy="keyed", key="order-5")
+
+
 def leave(run, world):
     wait("ready")
 
@@ -128,7 +133,7 @@ async def work_later(scene, place, path):
                 say(f"{name} was refused")
 
 
-SCENES = {"everything": try_everything, "step": in_a_step, "act": in_an_act, "leave": leave}
+SCENES = {"everything": try_everything, "step": in_a_step, "act": in_an_act, "open": go_on_with_it, "leave": leave}
 
 
 def main(face, *arguments):
@@ -278,6 +283,31 @@ def test_an_act_that_had_begun_cannot_be_recalled_but_its_outcome_is_not_believe
     assert world.done == ["before", "pay began with order-5", *expected, "pay ended"]
     assert "after the effect" not in world.done
     assert kinds(place)[-1] == {"keyed": "RunFinished", "once": "RunStopped"}[policy]
+
+
+def test_a_zombie_does_not_repeat_what_it_found_open(place, world):
+    """To repeat a keyed effect nothing is written first, so no append would stop it."""
+    with working(place, world, "act", POLICY="keyed") as first:
+        assert first.hear() == "in the act"
+    let_the_lease_end(place)
+    with working(place, world, "open") as zombie:
+        assert zombie.hear() == "ready"
+        with taking_over(place, zombie) as run:
+            clocks.wake(zombie.process.pid)
+            assert zombie.last_words() == ["ended: lease_lost"]
+            run.effect("pay", again(world), "pay", policy="keyed", key="order-5")
+    assert world.done == ["before", "pay began with order-5", "pay again with order-5"]
+
+
+def let_the_lease_end(place, patience=60.0):
+    """A lease on a server outlives its process."""
+    until = time.monotonic() + patience
+    while True:
+        with holdfast.open_store(place, read_only=True) as store:
+            if not store.head(RUN).held:
+                return
+        assert time.monotonic() < until, "the lease does not end"
+        time.sleep(0.05)
 
 
 def again(world):

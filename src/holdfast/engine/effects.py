@@ -190,7 +190,7 @@ class Effects:
         """One key is one effect: the same arguments, and the same act even if it is called by another name."""
         acts = {known.code_hash, deed.code_hash}
         other = known.step_id != deed.name and None not in acts and len(acts) > 1
-        if other:
+        if other or known.arguments_hash != deed.arguments_hash:
             raise (yield from self._book.stop("effect_key_reused", *evidence_of(deed.key, known)))
 
     def _begin(self, deed: Deed) -> Part:

@@ -132,7 +132,6 @@ class Steps:
         if known is not None and known.retry_at is not None:
             yield from wait_until(self._book, known.retry_at, this.retry.pause(known.attempt))
         while True:
-            self._book.guard()
             going = Going(this, attempt, self._book.state.seq)
             if this.retry is not ONCE or self._budgets.limited:
                 yield from self._announce(going)
