@@ -28,6 +28,8 @@ NAMES = [
     *(
         "__getattr__",
         "exitstatus",
+        "dst",
+        "tzname",
         "arg",
         "signum",
         "list_commands",
