@@ -64,9 +64,9 @@ MEANING = {
     3: KILLED,
     33: "not tested",
     34: "skipped",
-    36: "timeout",
-    24: "timeout",
-    -24: "timeout",
+    36: TIMEOUT,
+    24: TIMEOUT,
+    -24: TIMEOUT,
 }
 
 

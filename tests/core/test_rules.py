@@ -119,6 +119,16 @@ LEFT: dict[str, tuple[tuple[Event, ...], RunState]] = {
         begun(
             steps={"a": StepState("finished", seq=2, since=1, ended=4), "b": StepState("finished", seq=3, since=2, ended=5)},
             steps_done=2, spent=Spent(attempts=2), seq=5)),
+    "an attempt that ends unannounced after an announced one was cut off": (
+        (STEP, RunResumed(), StepFinished(step_id="a", attempt=2, input_hash="in")),
+        begun(
+            steps={"a": StepState("finished", 2, None, "in", seq=4, ended=4)},
+            steps_done=1, spent=Spent(attempts=2), resumes=1, seq=4)),
+    "an announced step that began before others came between": (
+        (StepStarted(step_id="b"), StepStarted(step_id="a"), StepFinished(step_id="a", since=1)),
+        begun(
+            steps={"b": StepState(seq=2, since=1), "a": StepState("finished", seq=3, since=1, ended=4)},
+            steps_open={"b": 1}, steps_done=1, spent=Spent(attempts=2), seq=4)),
     "an effect": ((EFFECT,), begun(effects={"k": DONE}, effects_open={"k": "started"}, seq=2)),
     "an effect that ends": (
         (EFFECT, EffectFinished(effect_key="k", receipt=[1], artifact="art")),

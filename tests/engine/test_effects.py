@@ -1010,3 +1010,72 @@ def test_an_effect_inside_a_step_that_is_tried_again_is_done_once(store):
     with holdfast.run("m", store=store, run_id=RUN) as run:
         assert run.step("outer", outer, retry=holdfast.Retry(3, 0.01)) == {"order": 5}
     assert len(tries) == 3 and len(world.done) == 1
+
+
+def test_an_act_that_is_under_way_when_another_thread_stops_the_run_still_says_how_it_ended(place):
+    begun, stopped, done = threading.Event(), threading.Event(), []
+
+    def slow(order):
+        begun.set()
+        stopped.wait(10)
+        done.append(order)
+        return {"order": order}
+
+    def broken():
+        begun.wait(10)
+        raise Boom
+
+    def stop():
+        try:
+            run.effect("broken", broken, policy="once", key="broken")
+        finally:
+            stopped.set()
+
+    with pytest.raises(holdfast.Stopped, match="effect_unknown"), holdfast.run("m", store=place, run_id=RUN) as run:
+        with ThreadPoolExecutor(2) as pool:
+            paying, stopping = pool.submit(run.effect, "pay", slow, 5, policy="once", key="order-5"), pool.submit(stop)
+        assert paying.result() == {"order": 5} and isinstance(stopping.exception(), holdfast.Stopped)
+        with pytest.raises(holdfast.Stopped, match="effect_unknown"):
+            run.effect("ship", slow, 6, policy="once")
+    assert status(place) == "done" and status(place, "broken") == "unknown"
+    assert done == [5]
+
+
+def test_a_run_that_was_stopped_in_a_thread_does_not_end_as_if_it_were_not(place):
+    def broken():
+        raise Boom
+
+    with pytest.raises(holdfast.Stopped) as stop, holdfast.run("m", store=place, run_id=RUN) as run:
+        thread = threading.Thread(target=lambda: suppressed(run.effect, "pay", broken, policy="once"))
+        thread.start()
+        thread.join()
+    assert stop.value.code == 85
+
+
+def suppressed(call, *args, **options):
+    with suppress(holdfast.Stopped):
+        call(*args, **options)
+
+
+@pytest.mark.parametrize("dies_inside", [False, True])
+def test_steps_and_effects_of_a_step_that_is_finished_are_not_missed(place, dies_inside):
+    """They are not called again, because the step around them is not: that is no change of the code."""
+    lives = iter([dies_inside, False, False])
+
+    def body(run):
+        dies = next(lives)
+
+        def outer():
+            found = [run.step("inner", str, 1), run.effect("inside", str, 2, policy="read")]
+            if dies:
+                run._life.end = lambda *_: iter(())
+                raise Crash
+            return found
+
+        return run.step("outer", outer)
+
+    for _ in range(2):
+        crash_after(Sync(), place, body)
+    with holdfast.run("m", store=place, run_id=RUN, strictness="max") as run:
+        assert body(run) == ["1", "2"]
+    assert e.DriftFound not in kinds(place)

@@ -627,6 +627,20 @@ def test_coroutines_have_the_same_run(place):
     assert state_of(place).status == "finished"
 
 
+def test_a_gate_blocks_coroutines_too(place):
+    async def body():
+        async with holdfast.arun("m", store=place, run_id="run-1") as run:
+            await run.gate("pre_generation_gate", [holdfast.Conflict("term", "low")])
+            await run.gate("post_gate", [holdfast.Conflict("term", "high")])
+
+    with pytest.raises(holdfast.HoldfastError, match="closed by 1 conflict"):
+        asyncio.run(body())
+    assert [kind for kind in kinds(place) if "gate" in kind or "checkpoint" in kind] == [
+        "step_checkpointed",
+        "gate_blocked",
+    ]
+
+
 def test_a_stop_in_one_coroutine_ends_the_run_in_all(place):
     async def body():
         async with holdfast.arun("m", store=place, run_id="run-1") as run:

@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import Any, Self
 from weakref import WeakKeyDictionary
 
-from holdfast.core.checkpoint import ScopeRef, StepCheckpoint, Strictness
+from holdfast.core.checkpoint import Conflict, ScopeRef, StepCheckpoint, Strictness
 from holdfast.core.errors import IllegalEvent
 from holdfast.core.events import Event, NoteRecorded, Policy
 from holdfast.core.retry import Retry
@@ -84,6 +84,18 @@ class AsyncRun(LiveRun):
     ) -> StepCheckpoint:
         part = self._marks.checkpoint(cursor, step_id, inputs, scope_refs, strictness, lifetime)
         return await drive(part)  # type: ignore[no-any-return]
+
+    async def gate(
+        self,
+        cursor: str,
+        conflicts: Sequence[Conflict],
+        *,
+        step_id: str | None = None,
+        scope_refs: Iterable[ScopeRef | tuple[str, str]] = (),
+        strictness: Strictness | None = None,
+        lifetime: float | None = None,
+    ) -> None:
+        await drive(self._marks.gate(cursor, conflicts, step_id, scope_refs, strictness, lifetime))
 
     async def ask(
         self,
