@@ -348,10 +348,11 @@ class SqlPromises(StoreBase):
         with self.store(tmp_path) as store:
             author = self._begun(store)
             authors = [self.author(store, f"run-{n}", start=n * 1000) for n in range(2, 6)]
+            for other in authors:
+                other.begin()
             inside, waiting = threading.Event(), threading.Event()
 
             def appends(other: Author) -> None:
-                other.begin()
                 inside.wait(30)
                 waiting.set()
                 for number in range(10):
