@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
+from functools import lru_cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -87,9 +88,14 @@ def world() -> World:
 
 
 def redactor(environ: Mapping[str, str] | None = None) -> Redactor:
-    redact = _slow("core.redact")
-    values = redact.secret_values(config.environment() if environ is None else environ)
-    made: Redactor = redact.Redactor(values)
+    values = _slow("core.redact").secret_values(config.environment() if environ is None else environ)
+    return _redactor(tuple(values))
+
+
+@lru_cache(maxsize=4)
+def _redactor(values: tuple[str, ...]) -> Redactor:
+    """One for all runs of this process: it is slow to make, and quicker with everything it has seen."""
+    made: Redactor = _slow("core.redact").Redactor(values)
     return made
 
 
