@@ -14,10 +14,18 @@ def check_plain(value: Any, path: str = "$", depth: int = 0) -> None:
     """Raise NotCanonical, naming the place, unless the value has one exact JSON form."""
     if depth > MAX_DEPTH:
         raise NotCanonical(path, f"it is nested more than {MAX_DEPTH} deep")
+    if _is_surely_plain(value):
+        return
     check = _CHECKS.get(type(value))
     if check is None:
         raise NotCanonical(path, f"a {type(value).__name__} is not plain data")
     check(value, path, depth)
+
+
+def _is_surely_plain(value: Any) -> bool:
+    """Most data is short text and small numbers, which need no closer look."""
+    kind = type(value)
+    return value.isascii() if kind is str else -_EXACT <= value <= _EXACT if kind is int else value is None
 
 
 def _check_text(value: str, path: str, depth: int) -> None:
@@ -41,13 +49,16 @@ def _check_dict(value: dict[Any, Any], path: str, depth: int) -> None:
     for key, item in value.items():
         if type(key) is not str:
             raise NotCanonical(path, f"the key {shown(key, 60)} is a {type(key).__name__}, not text")
-        _check_text(key, path, depth)
-        check_plain(item, f"{path}.{key:.60}", depth + 1)
+        if not key.isascii():
+            _check_text(key, path, depth)
+        if not _is_surely_plain(item) or depth == MAX_DEPTH:
+            check_plain(item, f"{path}.{key:.60}", depth + 1)
 
 
 def _check_list(value: list[Any] | tuple[Any, ...], path: str, depth: int) -> None:
     for index, item in enumerate(value):
-        check_plain(item, f"{path}[{index}]", depth + 1)
+        if not _is_surely_plain(item) or depth == MAX_DEPTH:
+            check_plain(item, f"{path}[{index}]", depth + 1)
 
 
 def _accept(value: Any, path: str, depth: int) -> None:

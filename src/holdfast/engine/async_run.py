@@ -12,6 +12,7 @@ from holdfast.core.checkpoint import Conflict, ScopeRef, StepCheckpoint, Strictn
 from holdfast.core.errors import IllegalEvent
 from holdfast.core.events import Event, NoteRecorded, Policy
 from holdfast.core.retry import Retry
+from holdfast.engine import forms
 from holdfast.engine.book import Book, Options, Part
 from holdfast.engine.effects import Ready
 from holdfast.engine.log import RunLog
@@ -57,7 +58,23 @@ class AsyncRun(LiveRun):
     async def step(
         self, name: str, work: Callable[..., Any], /, *args: Any, retry: Retry | int | None = None, **kwargs: Any
     ) -> Any:
-        return await drive(self._steps.run(name, work, args, kwargs, retry))
+        steps = self._steps
+        this = steps.called(name, work, args, kwargs, retry)
+        usual = steps.usual(this)
+        if not usual:
+            return await drive(steps.run(this)) if usual is None else steps.done(this)
+        try:
+            value = work(*args, **kwargs)
+            if isinstance(value, Awaitable):
+                value = await value
+            form = forms.result(f"step {name}", value, this.declared)
+        except Exception as error:
+            await drive(steps.failed(this, error))
+            raise
+        finally:
+            steps.leave(this)
+        steps.check_name(this, await steps.ending(this, form)())
+        return form.seen
 
     async def effect(
         self,

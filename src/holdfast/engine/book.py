@@ -11,7 +11,7 @@ from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import partial
-from types import FrameType
+from types import CodeType, FrameType
 from typing import Any, NamedTuple, TypeAlias
 
 from holdfast.core.checkpoint import Strictness
@@ -26,6 +26,7 @@ from holdfast.engine.stopping import NameClash, NotResumable, Stopped, stopped
 
 # A part of a run: yields what has to be called or awaited, is sent its result, returns its own.
 Part: TypeAlias = Generator[Callable[[], Any], Any, Any]
+Place: TypeAlias = tuple[CodeType | None, int]  # code and the instruction in it: the line is looked up when it is shown
 LONGEST_NAME = 200
 INSIDE: ContextVar[list[str] | None] = ContextVar("holdfast_inside", default=None)  # names claimed in this attempt
 _OWN_FILES = __file__.rpartition("book.py")[0]
@@ -58,7 +59,7 @@ class Book:
         self.guard = guard
         self.sleep = sleep
         self.lock = threading.RLock()
-        self.names: dict[str, tuple[str, int]] = {}
+        self.names: dict[str, Place] = {}
         self.wish: Callable[[], Part] | None = None
         self.resumed = False
 
@@ -99,7 +100,7 @@ class Book:
         place = _caller()
         first = self.names.setdefault(name, place)
         if first is not place:
-            raise NameClash(name, "{}:{}".format(*first), "{}:{}".format(*place))
+            raise NameClash(name, _shown(first), _shown(place))
         inside = INSIDE.get()
         if inside is not None:
             inside.append(name)
@@ -163,12 +164,19 @@ def _check_name(name: object) -> None:
         )
 
 
-def _caller() -> tuple[str, int]:
-    """The first line outside of the engine and the house around it."""
+def _caller() -> Place:
+    """Where we were called from: the first frame outside of the engine and the house around it."""
     frame: FrameType | None = sys._getframe(2)
     while frame is not None and frame.f_code.co_filename.startswith(_OWN_FILES):
         frame = frame.f_back
-    return ("?", 0) if frame is None else (frame.f_code.co_filename, frame.f_lineno)
+    return (None, 0) if frame is None else (frame.f_code, frame.f_lasti)
+
+
+def _shown(place: Place) -> str:
+    code, at = place
+    if code is None:
+        return "?:0"
+    return f"{code.co_filename}:{next((line for start, end, line in code.co_lines() if start <= at < end), 0)}"
 
 
 def drive(part: Part) -> Any:

@@ -14,7 +14,6 @@ from holdfast.core.events import Drift, DriftFound, EffectStarted, StepFinished,
 from holdfast.core.inputs import compute_input_diff, short_hash
 from holdfast.core.shapes import FINISHED, EffectState, StepState
 from holdfast.core.wire import decode
-from holdfast.engine import forms
 from holdfast.engine.book import Book, Part
 
 SHOWN = 12  # changed keys that a question lists
@@ -26,11 +25,11 @@ class Called(Protocol):
     @property
     def name(self) -> str: ...
     @property
-    def work(self) -> Any: ...
-    @property
     def arguments(self) -> Any: ...
     @property
     def input_hash(self) -> str: ...
+    @property
+    def code_hash(self) -> str | None: ...
 
 
 class Deed(Protocol):
@@ -56,7 +55,7 @@ class Drifting:
             lines = changed_lines(self._given_before(known.seq), self._as_kept(this.arguments))
             yield from self.met("arguments", this.name, known.input_hash, this.input_hash, lines)
             return True
-        code = forms.code_hash(this.work)
+        code = this.code_hash
         if known.code_hash is not None and code is not None and known.code_hash != code:
             yield from self.met("code", this.name, known.code_hash, code, [f"the source of step {this.name} changed"])
         return False

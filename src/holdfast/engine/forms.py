@@ -5,9 +5,9 @@ A value that could not be read back is refused with the place and a way out; not
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from functools import cache, partial
-from types import CodeType
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache, lru_cache, partial
+from types import CodeType, FunctionType
 from typing import Any, NamedTuple, get_type_hints
 
 import msgspec
@@ -44,12 +44,46 @@ class Form(NamedTuple):
     seen: Any
 
 
+class Shape(NamedTuple):
+    """What the engine knows of a function before it calls it. `declared` is a text if its results can never be stored."""
+
+    names: tuple[str, ...]
+    declared: Any
+    code_hash: str | None
+
+
+def shape_of(work: Callable[..., Any]) -> Shape:
+    """Its open parameters (not the object of a method, nor what a partial holds), its declared result, its source."""
+    if type(work) is FunctionType:
+        return _shape(work)
+    taken = 0
+    while isinstance(work, partial):
+        taken += len(work.args)
+        work = work.func
+    inner = getattr(work, "__func__", None)
+    if inner is not None:
+        taken, work = taken + 1, inner
+    names, declared, source = _shape(work)
+    return Shape(names[taken:], declared, source)
+
+
+@lru_cache(maxsize=1024)
+def _shape(work: Callable[..., Any]) -> Shape:
+    code = getattr(work, "__code__", None)
+    if not isinstance(code, CodeType):
+        return Shape((), _declared_type(work), None)
+    return Shape(code.co_varnames[: code.co_argcount], _declared_type(work), _code_hash(code))
+
+
 def given(what: str, work: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
     """The arguments by name, as plain data."""
-    names = _names(work) if args else ()
-    named = {names[at] if at < len(names) else str(at): _plain(value) for at, value in enumerate(args)}
+    named: dict[str, Any] = {}
+    if args:
+        names = shape_of(work).names
+        for at, value in enumerate(args):
+            named[names[at] if at < len(names) else str(at)] = value if type(value) in _ATOMS else _plain(value)
     for name, value in kwargs.items():
-        named[name] = _plain(value)
+        named[name] = value if type(value) in _ATOMS else _plain(value)
     try:
         check_plain(named)
     except NotCanonical as error:
@@ -61,17 +95,14 @@ def result(what: str, value: Any, declared: Any) -> Form:
     """What a step gave back, checked, and as a later run would read it."""
     if declared is not None:
         return _declared(what, value, declared)
-    if type(value) in _ATOMS:
-        check = value
-    else:
-        if _is_record(value):
-            raise Unstorable(f"The result of {what}", f"a {type(value).__name__} needs a declared return type")
-        check = value
+    atom = type(value) in _ATOMS
+    if not atom and _is_record(value):
+        raise Unstorable(f"The result of {what}", f"a {type(value).__name__} needs a declared return type")
     try:
-        check_plain(check)
+        check_plain(value)
     except NotCanonical as error:
         raise Unstorable(f"The result of {what} at {error.path}", error.problem) from None
-    return Form(check, check if type(check) in _ATOMS else again(check))
+    return Form(value, value if atom else again(value))
 
 
 def _declared(what: str, value: Any, declared: Any) -> Form:
@@ -108,13 +139,12 @@ def check_size(what: str, body: bytes) -> None:
 
 def declared_result(what: str, work: Callable[..., Any]) -> Any:
     """The declared return type if it says more than plain data; None otherwise. Refuses one that can never be stored."""
-    found = _declared_type(_inner(work))
+    found = shape_of(work).declared
     if isinstance(found, str):
         raise Unstorable(f"The result of {what}", found)
     return found
 
 
-@cache
 def _declared_type(work: Callable[..., Any]) -> Any:
     if "return" not in getattr(work, "__annotations__", {}):
         return None
@@ -163,22 +193,6 @@ def _inner(work: Callable[..., Any]) -> Callable[..., Any]:
     return getattr(work, "__func__", work)
 
 
-def _names(work: Callable[..., Any]) -> tuple[str, ...]:
-    """The parameters that are still open to a caller: not the object of a method, nor what a partial holds."""
-    taken = 0
-    while isinstance(work, partial):
-        taken += len(work.args)
-        work = work.func
-    inner = getattr(work, "__func__", None)
-    return _parameters(work)[taken:] if inner is None else _parameters(inner)[taken + 1 :]
-
-
-@cache
-def _parameters(work: Callable[..., Any]) -> tuple[str, ...]:
-    code = getattr(work, "__code__", None)
-    return code.co_varnames[: code.co_argcount] if isinstance(code, CodeType) else ()
-
-
 def takes_key(work: Callable[..., Any]) -> bool:
     """Whether it has a parameter called `key` for the effect's key."""
     code = getattr(_inner(work), "__code__", None)
@@ -192,21 +206,28 @@ def takes_key(work: Callable[..., Any]) -> bool:
 
 def code_hash(work: Callable[..., Any]) -> str | None:
     """A digest of the source text of a function; None if it has none that can be read."""
-    return _code_hash(getattr(_inner(work), "__code__", None))
+    return shape_of(work).code_hash
 
 
 @cache
-def _code_hash(code: CodeType | None) -> str | None:
-    if code is None:
-        return None
-    from linecache import getlines  # slow to load
-
-    lines = getlines(code.co_filename)
-    text = lines[code.co_firstlineno - 1 : _last_line(code)]
+def _code_hash(code: CodeType) -> str | None:
+    text = _lines(code.co_filename)[code.co_firstlineno - 1 : _last_line(code)]
     if not text:
         return None
     indent = len(text[0]) - len(text[0].lstrip())
     return digest("".join(line[indent:] if line[:indent].isspace() else line for line in text).encode())[:32]
+
+
+@lru_cache(maxsize=64)
+def _lines(path: str) -> Sequence[str]:
+    """The lines of a source file. Most are plain ASCII files; what else there is, linecache knows, but is slow to load."""
+    try:
+        with open(path, encoding="ascii") as file:
+            return file.readlines()
+    except (OSError, ValueError):
+        from linecache import getlines
+
+        return getlines(path)
 
 
 def _last_line(code: CodeType) -> int:

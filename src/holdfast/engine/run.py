@@ -17,6 +17,7 @@ from holdfast.core.errors import LeaseLost
 from holdfast.core.events import NoteRecorded, Policy
 from holdfast.core.retry import Retry
 from holdfast.core.shapes import RunState
+from holdfast.engine import forms
 from holdfast.engine.book import Book, Options, drive
 from holdfast.engine.budgets import Budgets
 from holdfast.engine.drifting import Drifting
@@ -80,7 +81,20 @@ class Run(LiveRun):
         self, name: str, work: Callable[..., R], /, *args: Any, retry: Retry | int | None = None, **kwargs: Any
     ) -> R:
         """Do it once: what it gave is remembered by its name and what it was given. Durable when this returns."""
-        return drive(self._steps.run(name, work, args, kwargs, retry))  # type: ignore[no-any-return]
+        steps = self._steps
+        this = steps.called(name, work, args, kwargs, retry)
+        usual = steps.usual(this)
+        if not usual:
+            return drive(steps.run(this)) if usual is None else steps.done(this)  # type: ignore[no-any-return]
+        try:
+            form = forms.result(f"step {name}", work(*args, **kwargs), this.declared)
+        except Exception as error:
+            drive(steps.failed(this, error))
+            raise
+        finally:
+            steps.leave(this)
+        steps.check_name(this, steps.ending(this, form)())
+        return form.seen  # type: ignore[no-any-return]
 
     def effect(
         self,

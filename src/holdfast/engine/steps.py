@@ -6,11 +6,11 @@ others see it; one that may be tried again is announced before it begins, so tha
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from functools import partial
-from typing import Any, NamedTuple
+from time import monotonic
+from typing import Any
 
 import msgspec
 
@@ -18,7 +18,7 @@ from holdfast.core.canonical import canonical_plain, digest
 from holdfast.core.errors import HoldfastError, LeaseLost, UsageError
 from holdfast.core.events import Event, StepFailed, StepFinished, StepStarted
 from holdfast.core.retry import ONCE, Retry, as_retry, later, seconds_until
-from holdfast.core.shapes import RUNNING, StepState
+from holdfast.core.shapes import RUNNING, RunState, StepState
 from holdfast.engine import forms
 from holdfast.engine.book import Book, Part
 from holdfast.engine.budgets import Budgets
@@ -29,29 +29,51 @@ _SURELY_SMALL = 4096
 _NUMBERS = frozenset({int, bool, float, type(None)})  # only text can hold a secret
 
 
-class Call(NamedTuple):
-    """A step as it is called now."""
+class Call:
+    """A step as it is called now, and the attempt at it that is going on."""
 
-    name: str
-    work: Callable[..., Any]
-    args: tuple[Any, ...]
-    kwargs: Mapping[str, Any]
-    retry: Retry
-    arguments: Any
-    input_hash: str
-    declared: Any
+    __slots__ = (
+        "announced",
+        "args",
+        "arguments",
+        "attempt",
+        "began",
+        "code_hash",
+        "declared",
+        "input_hash",
+        "kwargs",
+        "name",
+        "retry",
+        "since",
+        "told",
+        "work",
+    )
 
+    def __init__(
+        self,
+        name: str,
+        work: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: Mapping[str, Any],
+        retry: Retry,
+        arguments: Any,
+        input_hash: str,
+        shape: forms.Shape,
+    ) -> None:
+        self.name = name
+        self.work = work
+        self.args = args
+        self.kwargs = kwargs
+        self.retry = retry
+        self.arguments = arguments
+        self.input_hash = input_hash
+        _, self.declared, self.code_hash = shape
+        self.attempt = 1
 
-class Going:
-    """An attempt that is going on."""
-
-    __slots__ = ("announced", "attempt", "began", "call", "since", "told")
-
-    def __init__(self, call: Call, attempt: int, since: int) -> None:
-        self.call = call
-        self.attempt = attempt
-        self.since = self.told = since
-        self.began = time.monotonic()
+    def begin(self, seq: int) -> None:
+        """An attempt begins, after this event."""
+        self.since = self.told = seq
+        self.began = monotonic()
         self.announced = False
 
     def since_if(self, now: int) -> int:
@@ -60,45 +82,41 @@ class Going:
 
     def start(self, now: int) -> StepStarted:
         self.told = self.since
-        call = self.call
         return StepStarted(
-            step_id=call.name,
+            step_id=self.name,
             attempt=self.attempt,
-            input_hash=call.input_hash,
-            code_hash=forms.code_hash(call.work),
-            arguments=call.arguments,
+            input_hash=self.input_hash,
+            code_hash=self.code_hash,
+            arguments=self.arguments,
+            since=self.since_if(now),
+        )
+
+    def end(self, now: int, output: Any, artifact: str | None) -> StepFinished:
+        if self.announced:
+            since = self.since if self.since < self.told else 0
+            return StepFinished(step_id=self.name, attempt=self.attempt, output=output, artifact=artifact, since=since)
+        return StepFinished(
+            step_id=self.name,
+            attempt=self.attempt,
+            output=output,
+            artifact=artifact,
+            input_hash=self.input_hash,
+            code_hash=self.code_hash,
+            arguments=self.arguments,
             since=self.since_if(now),
         )
 
 
 class Steps:
-    """The steps of one run."""
+    """The steps of one run. A face calls `called`, then does what is `usual` itself and leaves the rest to `run`."""
 
     def __init__(self, book: Book, drifting: Drifting, budgets: Budgets) -> None:
         self._book = book
         self._drifting = drifting
         self._budgets = budgets
-        self._going: dict[str, Going] = {}
+        self._going: dict[str, Call] = {}
 
-    def run(
-        self,
-        name: str,
-        work: Callable[..., Any],
-        args: tuple[Any, ...],
-        kwargs: Mapping[str, Any],
-        retry: Retry | int | None = None,
-    ) -> Part:
-        book = self._book
-        if book.wish is not None:
-            yield from book.boundary()
-        book.claim(name)
-        this = self._call(name, work, args, kwargs, retry)
-        known = book.state.steps.get(name)
-        if known is not None and known.status == "finished" and not (yield from self._drifting.of_step(this, known)):
-            return self._replayed(this, known)
-        return (yield from self._execute(this, known))
-
-    def _call(
+    def called(
         self,
         name: str,
         work: Callable[..., Any],
@@ -106,52 +124,90 @@ class Steps:
         kwargs: Mapping[str, Any],
         retry: Retry | int | None,
     ) -> Call:
+        """One use of the name, and what the step is given. Refuses what could not be stored."""
+        self._book.claim(name)
         what = f"step {name}"
+        shape = forms.shape_of(work)
         given = forms.given(what, work, args, kwargs)
         clean = canonical_plain(given)
         if not _NUMBERS.issuperset(map(type, given.values())):
             clean = self._book.log.redact.body(clean)
+        if type(shape.declared) is str:
+            raise forms.Unstorable(f"The result of {what}", shape.declared)
         arguments = given if len(clean) <= forms.MAX_ARGUMENTS else None
-        declared = forms.declared_result(what, work)
-        return Call(name, work, args, kwargs, as_retry(retry), arguments, digest(clean), declared)
+        tries = ONCE if retry is None else as_retry(retry)
+        return Call(name, work, args, kwargs, tries, arguments, digest(clean), shape)
 
-    def _replayed(self, this: Call, known: StepState) -> Any:
-        for going in list(self._going.values()):
+    def usual(self, this: Call) -> bool | None:
+        """True: it begins, and is one event when it ends. False: it is done. None: there is more to it, see `run`."""
+        book = self._book
+        if book.wish is not None or this.retry is not ONCE or self._budgets.limited:
+            return None
+        with book.lock:
+            state = book.log.state
+            known = state.steps.get(this.name)
+            if known is not None:
+                same = known.input_hash == this.input_hash and known.code_hash == this.code_hash
+                return False if same and known.status == "finished" else None
+            if state.status != RUNNING:
+                return None
+            book.guard()
+            this.begin(state.seq)
+            self._going[this.name] = this
+        return True
+
+    def run(self, this: Call) -> Part:
+        """Whatever it takes: stop, wait, ask, announce, try again, or find that it is done."""
+        book = self._book
+        if book.wish is not None:
+            yield from book.boundary()
+        known = book.state.steps.get(this.name)
+        if known is not None and known.status == "finished" and not (yield from self._drifting.of_step(this, known)):
+            return self.done(this)
+        return (yield from self._execute(this, known))
+
+    def done(self, this: Call) -> Any:
+        """What it gave when it was done."""
+        known = self._book.log.state.steps[this.name]
+        for going in list(self._going.values()) if self._going else ():
             going.since = min(going.since, known.since or known.seq - 1)  # it may be one of theirs
         stored = known.output
         if known.artifact is not None:
             stored = msgspec.json.decode(self._book.log.store.get_artifact(known.artifact))
-        return forms.read(f"step {this.name}", stored, this.declared)
+        return stored if this.declared is None else forms.read(f"step {this.name}", stored, this.declared)
 
     # --- executing
 
     def _execute(self, this: Call, known: StepState | None) -> Part:
         self._book.must_go_on()
-        attempt = 1 if known is None else known.attempt + 1
-        last = attempt - 1 + max(1, this.retry.attempts - attempt + 1)
+        this.attempt = 1 if known is None else known.attempt + 1
+        last = this.attempt - 1 + max(1, this.retry.attempts - this.attempt + 1)
         if known is not None and known.retry_at is not None:
             yield from wait_until(self._book, known.retry_at, this.retry.pause(known.attempt))
         while True:
-            going = Going(this, attempt, self._book.state.seq)
+            this.begin(self._book.state.seq)
             if this.retry is not ONCE or self._budgets.limited:
-                yield from self._announce(going)
-            self._going[this.name] = going
+                yield from self._announce(this)
+            self._going[this.name] = this
             try:
                 with nullcontext() if this.retry is ONCE else self._book.trying():
                     value = yield partial(this.work, *this.args, **this.kwargs)
                 form = forms.result(f"step {this.name}", value, this.declared)
             except Exception as error:
-                again = yield from self._failed(going, error, attempt < last)
+                again = yield from self.failed(this, error, this.attempt < last)
                 if not again:
                     raise
-                attempt += 1
+                this.attempt += 1
             else:
-                yield from self._finish(going, form)
+                self.check_name(this, (yield self.ending(this, form)))
                 return form.seen
             finally:
-                self._going.pop(this.name, None)
+                self.leave(this)
 
-    def _announce(self, going: Going) -> Part:
+    def leave(self, this: Call) -> None:
+        self._going.pop(this.name, None)
+
+    def _announce(self, going: Call) -> Part:
         """Its attempts are counted, so this one is written down before it begins."""
         if self._budgets.limited:
             yield from self._budgets.check(attempts=1)
@@ -161,12 +217,12 @@ class Steps:
     def announce_long(self) -> Part:
         """Let others see what has been going on for a while."""
         for going in list(self._going.values()):
-            if not going.announced and time.monotonic() - going.began > LONG:
+            if not going.announced and monotonic() - going.began > LONG:
                 with self._book.lock:
-                    if self._going.get(going.call.name) is going and self._book.state.status == RUNNING:
+                    if self._going.get(going.name) is going and self._book.state.status == RUNNING:
                         yield from self._announce_now(going)
 
-    def _announce_now(self, going: Going) -> Part:
+    def _announce_now(self, going: Call) -> Part:
         going.announced = True
         try:
             yield partial(self._book.record, going.start(self._book.state.seq))
@@ -174,60 +230,44 @@ class Steps:
             going.announced = False  # its end, or the next look, says it then
             raise
 
-    def _finish(self, going: Going, form: forms.Form) -> Part:
-        body = (
-            b"" if type(form.stored) is str and len(form.stored) < _SURELY_SMALL else msgspec.json.encode(form.stored)
-        )
-        output, artifact = form.stored, None
+    def ending(self, this: Call, form: forms.Form) -> Callable[[], Any]:
+        """What to call, or to await, so that its end is written down. Gives the state after it."""
+        book, output, artifact = self._book, form.stored, None
+        body = b"" if type(output) is str and len(output) < _SURELY_SMALL else msgspec.json.encode(output)
         if len(body) > forms.MAX_INLINE:
-            forms.check_size(f"step {going.call.name}", body)
-            output, artifact = None, self._book.log.store.put_artifact(self._book.log.redact.body(body))
-        with self._book.lock:
-            end = self._end(going, output, artifact)
-        state = yield partial(self._book.record, end)
-        if going.call.name not in state.steps:
+            forms.check_size(f"step {this.name}", body)
+            output, artifact = None, book.log.store.put_artifact(book.log.redact.body(body))
+        with book.lock:
+            self._going.pop(this.name, None)
+            return partial(book.record, this.end(book.log.state.seq, output, artifact))
+
+    def check_name(self, this: Call, state: RunState) -> None:
+        if this.name not in state.steps:
             raise UsageError(
                 "The name of a step holds a secret, so what it gave cannot be found again.", advice="Use another name."
             )
 
-    def _end(self, going: Going, output: Any, artifact: str | None) -> StepFinished:
-        this = going.call
-        self._going.pop(this.name, None)
-        if going.announced:
-            since = going.since if going.since < going.told else 0
-            return StepFinished(step_id=this.name, attempt=going.attempt, output=output, artifact=artifact, since=since)
-        return StepFinished(
-            step_id=this.name,
-            attempt=going.attempt,
-            output=output,
-            artifact=artifact,
-            input_hash=this.input_hash,
-            code_hash=forms.code_hash(this.work),
-            arguments=this.arguments,
-            since=going.since_if(self._book.state.seq),
-        )
-
-    def _failed(self, going: Going, error: Exception, again: bool) -> Part:
+    def failed(self, this: Call, error: Exception, again: bool = False) -> Part:
         """Record the failure. True: it is to be tried again, and the time for that has come."""
         if isinstance(error, LeaseLost):
             raise error
-        book, this = self._book, going.call
-        retry_at = later(book.log.world.now(), this.retry.pause(going.attempt)) if again else None
-        failed = StepFailed(step_id=this.name, attempt=going.attempt, error=book.said(error), retry_at=retry_at)
+        book = self._book
+        retry_at = later(book.log.world.now(), this.retry.pause(this.attempt)) if again else None
+        failed = StepFailed(step_id=this.name, attempt=this.attempt, error=book.said(error), retry_at=retry_at)
         with book.lock:
-            self._going.pop(this.name, None)
-            begun = going.announced or book.state.steps_open.get(this.name) == going.attempt
-            events: list[Event] = [failed] if begun else [going.start(book.state.seq), failed]
+            self.leave(this)
+            begun = this.announced or book.state.steps_open.get(this.name) == this.attempt
+            events: list[Event] = [failed] if begun else [this.start(book.state.seq), failed]
         yield partial(book.record, *events)
         if retry_at is not None:
-            yield from wait_until(book, retry_at, this.retry.pause(going.attempt))
+            yield from wait_until(book, retry_at, this.retry.pause(this.attempt))
         return again
 
 
 def wait_until(book: Book, until: str, longest: float) -> Part:
     """Sleep in small pieces, so that a wish to stop is heard. A clock that is set back makes it no longer than `longest`."""
-    end = time.monotonic() + longest
-    while (left := min(seconds_until(book.log.world.now(), until), end - time.monotonic())) > 0:
+    end = monotonic() + longest
+    while (left := min(seconds_until(book.log.world.now(), until), end - monotonic())) > 0:
         pause = min(left, 0.5)
         yield partial(book.sleep, pause)
         yield from book.boundary()
