@@ -83,7 +83,7 @@ def now() -> str:
 
 
 def world() -> World:
-    made: World = _slow("engine.log").World(system.Clock(), system.operations(), system.this_process())
+    made: World = _slow("engine.log").World(system.clock(), system.operations(), system.this_process())
     return made
 
 

@@ -15,7 +15,7 @@ import pytest
 import holdfast
 from holdfast.app import write_run
 from holdfast.core.checkpoint import BadCheckpoint, Conflict, ScopeRef
-from holdfast.core.errors import LeaseLost, TooLarge, UsageError
+from holdfast.core.errors import IllegalEvent, LeaseLost, TooLarge, UsageError
 from holdfast.core.values import Message
 from holdfast.engine import forms
 from holdfast.engine.checkpoints import BlockedByConflict
@@ -513,3 +513,14 @@ def test_a_long_step_that_could_not_be_announced_is_announced_later(place, monke
         run.step("slow", time.sleep, 0.9)
         assert failures == [1]
     assert kinds(place) == ["run_started", "step_started", "step_finished", "run_finished"]
+
+
+@pytest.mark.parametrize("money", [float("nan"), float("inf"), -1.0, 1e300])
+def test_a_sum_that_no_log_can_hold_is_refused_and_the_run_goes_on(place, money):
+    with opened(place) as run:
+        with pytest.raises(IllegalEvent):
+            run.spend(money=money)
+        run.spend(money=1.5)
+        assert run.state.spent.money == 1.5
+    with holdfast.open_store(place) as store:
+        assert holdfast.read_state(store, run.run_id).spent.money == 1.5

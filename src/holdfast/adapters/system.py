@@ -6,25 +6,26 @@ import itertools
 import os
 import time
 from collections.abc import Callable
+from time import time_ns
 
 from holdfast.core.values import Owner
 
 
-class Clock:
-    """The time to write down, as text. A second is spelled out once; events may come thousands to a second."""
+def clock() -> Callable[[], str]:
+    """A source of the time to write down, as text. A second is spelled out once; events may come thousands to a second."""
+    begin = end = 0
+    second = ""
 
-    def __init__(self) -> None:
-        self._begin = self._end = 0
-        self._text = ""
+    def now() -> str:
+        nonlocal begin, end, second
+        at = time_ns()
+        if not begin <= at < end:
+            begin = at // 1_000_000_000 * 1_000_000_000
+            end = begin + 1_000_000_000
+            second = time.strftime("%Y-%m-%dT%H:%M:%S.%%06dZ", time.gmtime(at // 1_000_000_000))
+        return second % ((at - begin) // 1000)
 
-    def __call__(self) -> str:
-        now = time.time_ns()
-        if not self._begin <= now < self._end:
-            second = now // 1_000_000_000
-            self._text = time.strftime("%Y-%m-%dT%H:%M:%S.", time.gmtime(second))
-            self._begin = second * 1_000_000_000
-            self._end = self._begin + 1_000_000_000
-        return f"{self._text}{(now - self._begin) // 1000:06d}Z"
+    return now
 
 
 def operations() -> Callable[[], str]:
@@ -70,4 +71,4 @@ def this_process() -> Owner:
 
 
 def now() -> str:
-    return Clock()()
+    return clock()()

@@ -39,7 +39,7 @@ class Redactor:
 
     def __init__(self, values: Iterable[str] = ()) -> None:
         self._search = SecretSearch(sorted({value for value in values if _usable(value)}))
-        self._glance = self._search.glance
+        self.glance = self._search.glance
 
     def text(self, text: str) -> str:
         data = raw(text)
@@ -51,7 +51,7 @@ class Redactor:
 
         Bytes that are no text become U+FFFD in a string that changes, and stay in one that does not.
         """
-        return _Body(self, body).redacted() if self._glance(body) and self._search.look(body) else body
+        return _Body(self, body).redacted() if self.glance(body) and self._search.look(body) else body
 
     def value(self, value: JSON) -> JSON:
         return self._value(value, None)

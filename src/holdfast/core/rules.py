@@ -49,6 +49,8 @@ from holdfast.core.shapes import (
     StepState,
 )
 
+MOST = 2**53 - 1  # beyond that JSON readers round whole numbers
+
 
 def _refuse(event: Event, problem: str) -> IllegalEvent:
     return IllegalEvent(KIND_OF[type(event)], problem)
@@ -268,8 +270,10 @@ def _cancel_requested(state: RunState, event: CancelRequested) -> None:
 def _budget_spent(state: RunState, event: BudgetSpent) -> None:
     if event.tokens < 0 or event.money < 0:
         raise _refuse(event, "what was spent cannot be less than nothing")
-    state.spent.tokens += event.tokens
-    state.spent.money += event.money
+    tokens, money = state.spent.tokens + event.tokens, state.spent.money + event.money
+    if not (tokens <= MOST and money <= MOST):
+        raise _refuse(event, "what was spent is no number that a log can hold")
+    state.spent.tokens, state.spent.money = tokens, money
 
 
 def _nothing_more(state: RunState, event: Event) -> None:

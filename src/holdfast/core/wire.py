@@ -27,12 +27,22 @@ _STILL_READ = f"{NewerSchema.advice} `holdfast log` and `holdfast export` still 
 
 
 class Redact(Protocol):
+    @property
+    def glance(self) -> Callable[[bytes], object]:
+        """Falsy for a document that surely holds no secret."""
+
     def body(self, body: bytes) -> bytes:
         """The same JSON document without its secrets."""
 
 
+def _no(body: bytes) -> bool:
+    return False
+
+
 class Plainly:
     """Redacts nothing; for tests and for data that was redacted before."""
+
+    glance = staticmethod(_no)
 
     def body(self, body: bytes) -> bytes:
         return body
@@ -54,13 +64,13 @@ def encode(
     event: Event, run_id: str, seq: int, previous: bytes, at: str, op: str, redact: Redact
 ) -> tuple[Record, Event]:
     """The record of an event, and the event as a reader of that record will see it."""
-    plain = encode_body(event)
-    body = redact.body(plain)
+    plain = encode_body(event) if event.data_fields else _encoded(event)
+    body = redact.body(plain) if redact.glance(plain) else plain
     kind, version = _TAGS.get(type(event)) or tag(event)
-    if len(body) > MAX_EVENT_BYTES:
+    if body is not plain and len(body) > MAX_EVENT_BYTES:
         raise _too_large(event, body)
     envelope = f"{run_id}\n{seq}\n{kind}\n{version}\n{at}\n{op}\n".encode()
-    digest = sha256(_DOMAIN + previous + envelope + body).digest()
+    digest = sha256(b"".join((_DOMAIN, previous, envelope, body))).digest()
     record = _record(Record, (run_id, seq, kind, version, at, body, digest, op))
     return record, (event if body is plain else decode(record))
 
@@ -80,6 +90,10 @@ def _is_extension(kind: str) -> bool:
 def encode_body(event: Event) -> bytes:
     for name in event.data_fields:
         check_plain(getattr(event, name), f"{type(event).__name__}.{name}")
+    return _encoded(event)
+
+
+def _encoded(event: Event) -> bytes:
     try:
         body = _encode(event.data if isinstance(event, Extension) else event)
     except UnicodeEncodeError:
@@ -96,7 +110,7 @@ def _too_large(event: Event, body: bytes) -> TooLarge:
 
 def chain_hash(previous: bytes, run_id: str, seq: int, kind: str, version: int, at: str, op: str, body: bytes) -> bytes:
     envelope = f"{run_id}\n{seq}\n{kind}\n{version}\n{at}\n{op}\n".encode()
-    return sha256(_DOMAIN + previous + envelope + body).digest()
+    return sha256(b"".join((_DOMAIN, previous, envelope, body))).digest()
 
 
 def decode(record: Record) -> Event:
@@ -160,11 +174,9 @@ LIFTS: dict[tuple[str, int], Callable[[dict[str, Any]], dict[str, Any]]] = {
 
 def check_chain(record: Record, previous: bytes, expected: int) -> bytes:
     """The hash of a record that follows from the one before it; raises otherwise."""
-    if record.seq != expected:
-        raise SequenceGap(record.run_id, expected, record.seq)
-    digest = chain_hash(
-        previous, record.run_id, record.seq, record.kind, record.version, record.at, record.op, record.body
-    )
-    if digest != record.hash:
-        raise ChainBroken(record.run_id, record.seq)
+    run_id, seq, kind, version, at, body, digest, op = record
+    if seq != expected:
+        raise SequenceGap(run_id, expected, seq)
+    if digest != chain_hash(previous, run_id, seq, kind, version, at, op, body):
+        raise ChainBroken(run_id, seq)
     return digest

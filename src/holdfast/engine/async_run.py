@@ -17,6 +17,7 @@ from holdfast.engine.book import Book, Options, Part
 from holdfast.engine.effects import Ready
 from holdfast.engine.log import RunLog
 from holdfast.engine.run import CURRENT, LiveRun, no_guard
+from holdfast.engine.steps import secret_name
 from holdfast.engine.together import Together
 from holdfast.engine.waits import LONGEST_STAY
 from holdfast.ports import Store
@@ -68,12 +69,13 @@ class AsyncRun(LiveRun):
             if isinstance(value, Awaitable):
                 value = await value
             form = forms.result(f"step {name}", value, this.declared)
-        except Exception as error:
-            await drive(steps.failed(this, error))
-            raise
-        finally:
+        except BaseException as error:
             steps.leave(this)
-        steps.check_name(this, await steps.ending(this, form)())
+            if isinstance(error, Exception):
+                await drive(steps.failed(this, error))
+            raise
+        if name not in (await self._book.record(steps.ending(this, form))).steps:
+            raise secret_name()
         return form.seen
 
     async def effect(

@@ -20,6 +20,7 @@ MAX_INLINE = 32 * 1024
 MAX_ARGUMENTS = 4 * 1024
 MAX_OUTPUT = 16 * 1024 * 1024
 _ATOMS = frozenset({str, int, float, bool, type(None)})
+_tuple = tuple.__new__  # what a NamedTuple does in the end, without its frame
 _LOOSE = frozenset({Any, object, dict, list, str, int, float, bool, None, type(None), "return"})
 
 
@@ -77,18 +78,21 @@ def _shape(work: Callable[..., Any]) -> Shape:
 
 def given(what: str, work: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
     """The arguments by name, as plain data."""
-    named: dict[str, Any] = {}
-    if args:
-        names = shape_of(work).names
-        for at, value in enumerate(args):
-            named[names[at] if at < len(names) else str(at)] = value if type(value) in _ATOMS else _plain(value)
+    return named(what, shape_of(work).names, args, kwargs)
+
+
+def named(what: str, names: tuple[str, ...], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    """The same for a function whose parameters are known."""
+    given: dict[str, Any] = {}
+    for at, value in enumerate(args):
+        given[names[at] if at < len(names) else str(at)] = value if type(value) in _ATOMS else _plain(value)
     for name, value in kwargs.items():
-        named[name] = value if type(value) in _ATOMS else _plain(value)
+        given[name] = value if type(value) in _ATOMS else _plain(value)
     try:
-        check_plain(named)
+        check_plain(given)
     except NotCanonical as error:
         raise Unstorable(f"The argument {error.path.removeprefix('$.')} of {what}", error.problem) from None
-    return named
+    return given
 
 
 def result(what: str, value: Any, declared: Any) -> Form:
@@ -102,7 +106,7 @@ def result(what: str, value: Any, declared: Any) -> Form:
         check_plain(value)
     except NotCanonical as error:
         raise Unstorable(f"The result of {what} at {error.path}", error.problem) from None
-    return Form(value, value if atom else again(value))
+    return _tuple(Form, (value, value if atom else again(value)))
 
 
 def _declared(what: str, value: Any, declared: Any) -> Form:

@@ -45,6 +45,7 @@ class Life:
         self._inputs = inputs
         self._title = title
         self._keeper = Keeper(book.log, beside=self._listen)
+        self.guard = self._keeper.check
         self._announce: Callable[[], Any] = lambda: None
         self._heard = self._heard_before = book.log.state.heard
 
@@ -54,9 +55,6 @@ class Life:
         """Keep the lease, hear what others want, and let long steps be seen, all beside the run's own code."""
         self._announce = announce
         self._keeper.__enter__()
-
-    def check(self) -> None:
-        self._keeper.check()
 
     def _listen(self) -> None:
         book = self._book

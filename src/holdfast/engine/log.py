@@ -52,6 +52,7 @@ class RunLog:
         self.lease: Lease = store.take(run_id, world.owner, ttl)
         self._trust_snapshot = trust_snapshot
         self._sure = self.busy = False
+        self._state, self._head = RunState(run_id=run_id), GENESIS
         try:
             self._reload()
         except HoldfastError:
@@ -72,12 +73,22 @@ class RunLog:
 
     def record(self, *events: Event) -> RunState:
         """Append events, all or none, and return the state after them. Durable when this returns."""
-        append = self.draft(*events)
-        if append.records:
-            self.store.append(*append)
-            self._head = append.records[-1].hash
+        if len(events) != 1 or not self._sure:
+            append = self.draft(*events)
+            if append.records:
+                self.store.append(*append)
+            return self.confirm(append)
+        # the same for the usual event, with nothing called that need not be: this is the hot path of every run
+        self._sure = False
+        state = self._state
+        record, seen = encode(
+            events[0], self.run_id, state.seq + 1, self._head, self._now(), self._new_op(), self.redact
+        )
+        evolve(state, seen)
+        self.store.append(self.lease, (record,), projection(state))
+        self._head = record.hash
         self._sure = True
-        return self._state
+        return state
 
     def draft(self, *events: Event) -> Append:
         """The append of these events, redacted, folded and ready. Whoever gets it written must `confirm` it."""

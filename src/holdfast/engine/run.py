@@ -25,7 +25,7 @@ from holdfast.engine.effects import Effects, Ready
 from holdfast.engine.life import Life
 from holdfast.engine.log import RunLog
 from holdfast.engine.marks import Marks
-from holdfast.engine.steps import Steps
+from holdfast.engine.steps import Steps, secret_name
 from holdfast.engine.waits import LONGEST_STAY, Waits
 
 R = TypeVar("R")
@@ -51,7 +51,7 @@ class LiveRun:
 
     def _begin_watching(self, announce: Callable[[], Any]) -> None:
         self._life.watch(announce)
-        self._book.guard = self._life.check
+        self._book.guard = self._life.guard
 
     def _forget(self) -> None:
         if self._token is not None:
@@ -88,12 +88,13 @@ class Run(LiveRun):
             return drive(steps.run(this)) if usual is None else steps.done(this)  # type: ignore[no-any-return]
         try:
             form = forms.result(f"step {name}", work(*args, **kwargs), this.declared)
-        except Exception as error:
-            drive(steps.failed(this, error))
-            raise
-        finally:
+        except BaseException as error:
             steps.leave(this)
-        steps.check_name(this, steps.ending(this, form)())
+            if isinstance(error, Exception):
+                drive(steps.failed(this, error))
+            raise
+        if name not in self._book.record(steps.ending(this, form)).steps:
+            raise secret_name()
         return form.seen  # type: ignore[no-any-return]
 
     def effect(

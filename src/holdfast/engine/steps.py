@@ -9,16 +9,17 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from functools import partial
+from hashlib import sha256
 from time import monotonic
 from typing import Any
 
 import msgspec
 
-from holdfast.core.canonical import canonical_plain, digest
+from holdfast.core.canonical import canonical_plain
 from holdfast.core.errors import HoldfastError, LeaseLost, UsageError
 from holdfast.core.events import Event, StepFailed, StepFinished, StepStarted
 from holdfast.core.retry import ONCE, Retry, as_retry, later, seconds_until
-from holdfast.core.shapes import RUNNING, RunState, StepState
+from holdfast.core.shapes import RUNNING, StepState
 from holdfast.engine import forms
 from holdfast.engine.book import Book, Part
 from holdfast.engine.budgets import Budgets
@@ -128,7 +129,7 @@ class Steps:
         self._book.claim(name)
         what = f"step {name}"
         shape = forms.shape_of(work)
-        given = forms.given(what, work, args, kwargs)
+        given = forms.named(what, shape.names, args, kwargs)
         clean = canonical_plain(given)
         if not _NUMBERS.issuperset(map(type, given.values())):
             clean = self._book.log.redact.body(clean)
@@ -136,7 +137,7 @@ class Steps:
             raise forms.Unstorable(f"The result of {what}", shape.declared)
         arguments = given if len(clean) <= forms.MAX_ARGUMENTS else None
         tries = ONCE if retry is None else as_retry(retry)
-        return Call(name, work, args, kwargs, tries, arguments, digest(clean), shape)
+        return Call(name, work, args, kwargs, tries, arguments, sha256(clean).hexdigest(), shape)
 
     def usual(self, this: Call) -> bool | None:
         """True: it begins, and is one event when it ends. False: it is done. None: there is more to it, see `run`."""
@@ -199,7 +200,9 @@ class Steps:
                     raise
                 this.attempt += 1
             else:
-                self.check_name(this, (yield self.ending(this, form)))
+                state = yield partial(self._book.record, self.ending(this, form))
+                if this.name not in state.steps:
+                    raise secret_name()
                 return form.seen
             finally:
                 self.leave(this)
@@ -230,22 +233,16 @@ class Steps:
             going.announced = False  # its end, or the next look, says it then
             raise
 
-    def ending(self, this: Call, form: forms.Form) -> Callable[[], Any]:
-        """What to call, or to await, so that its end is written down. Gives the state after it."""
+    def ending(self, this: Call, form: forms.Form) -> StepFinished:
+        """The event that ends it, to be recorded next."""
+        self.leave(this)
         book, output, artifact = self._book, form.stored, None
         body = b"" if type(output) is str and len(output) < _SURELY_SMALL else msgspec.json.encode(output)
         if len(body) > forms.MAX_INLINE:
             forms.check_size(f"step {this.name}", body)
             output, artifact = None, book.log.store.put_artifact(book.log.redact.body(body))
-        with book.lock:
-            self._going.pop(this.name, None)
-            return partial(book.record, this.end(book.log.state.seq, output, artifact))
-
-    def check_name(self, this: Call, state: RunState) -> None:
-        if this.name not in state.steps:
-            raise UsageError(
-                "The name of a step holds a secret, so what it gave cannot be found again.", advice="Use another name."
-            )
+        with book.lock:  # if it was just being announced, that is known now
+            return this.end(book.log.state.seq, output, artifact)
 
     def failed(self, this: Call, error: Exception, again: bool = False) -> Part:
         """Record the failure. True: it is to be tried again, and the time for that has come."""
@@ -262,6 +259,12 @@ class Steps:
         if retry_at is not None:
             yield from wait_until(book, retry_at, this.retry.pause(this.attempt))
         return again
+
+
+def secret_name() -> UsageError:
+    return UsageError(
+        "The name of a step holds a secret, so what it gave cannot be found again.", advice="Use another name."
+    )
 
 
 def wait_until(book: Book, until: str, longest: float) -> Part:

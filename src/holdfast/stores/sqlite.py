@@ -25,6 +25,8 @@ from holdfast.stores.sqlite_writer import SEQ, SHIFT, Writer, check_witness, eve
 _PAGE = 512
 _LAST = "\uffff"
 _MOST = (1 << 63) - 1
+_EVENT = (int, str, int, str, bytes, bytes, str)
+_tuple = tuple.__new__  # what a NamedTuple does in the end, without its frame
 
 
 class SqliteStore:
@@ -143,7 +145,7 @@ class SqliteStore:
             for taken in held:
                 self._locks.drop(*taken)
             raise
-        self._committer.holdings[run_id] = Holding(number, last, until)
+        self._committer.holdings[run_id] = Holding(number, last, until, ttl)
         return Lease(run_id, epoch, ttl)
 
     def _next_epoch(self, writer: apsw.Connection, run_id: str) -> tuple[int, int, int]:
@@ -173,7 +175,7 @@ class SqliteStore:
             writer.execute(SQL["renew"], (until, holding.number, lease.epoch))
             if writer.changes() == 0:
                 raise LeaseLost(lease.run_id, lease.epoch)
-        holding.until = until
+        holding.extend(until, lease.ttl)
 
     def release(self, lease: Lease) -> None:
         holding = self._committer.holdings.get(lease.run_id)
@@ -248,10 +250,10 @@ class SqliteStore:
             left = left - len(rows) if left > 0 else left
 
     def _record(self, run_id: str, seq: int, row: tuple[Any, ...]) -> Record:
-        _, kind, version, at, op, digest, body = row
-        if not _typed(row[1:], (str, int, str, bytes, bytes, str)):
+        if not _typed(row, _EVENT):
             raise StoreUnreadable(self.path, f"event {seq} of run {run_id} has columns of a wrong type")
-        return Record(run_id, seq, kind, version, at, body.encode(), digest, op.hex())
+        _, kind, version, at, op, digest, body = row
+        return _tuple(Record, (run_id, seq, kind, version, at, body.encode(), digest, op.hex()))
 
     def _head(self, row: tuple[Any, ...]) -> Head:
         number, run_id, place, digest = row[:4]
@@ -358,8 +360,8 @@ def _after_fork() -> None:
 os.register_at_fork(after_in_child=_after_fork)
 
 
-def _typed(values: Sequence[object], types: Sequence[type]) -> bool:
-    return all(type(value) is wanted for value, wanted in zip(values, types, strict=True))
+def _typed(values: Sequence[object], types: tuple[type, ...]) -> bool:
+    return tuple(map(type, values)) == types
 
 
 def _size(path: str) -> int:

@@ -8,11 +8,11 @@ keeps it once.
 
 from __future__ import annotations
 
-import time
 from collections import deque
 from collections.abc import Sequence
 from functools import cache
-from itertools import islice
+from itertools import chain, islice
+from time import monotonic_ns
 from typing import Any
 
 import apsw
@@ -36,21 +36,20 @@ _MALFORMED = (ValueError, OverflowError, TypeError, IndexError)
 class Holding:
     """What is remembered of a lease that was given: enough to leave the run's row alone at most appends."""
 
-    __slots__ = ("base", "last", "number", "op", "shown", "until")
+    __slots__ = ("base", "fresh", "last", "number", "op", "shown", "ttl", "until")
 
-    def __init__(self, number: int, last: int, until: int) -> None:
+    def __init__(self, number: int, last: int, until: int, ttl: float) -> None:
         self.number = number
         self.base = number << SHIFT
         self.last = last
         self.op = ""
-        self.until = until
+        self.extend(until, ttl)
         self.shown: tuple[object, ...] = ()
 
-    def admits(self, place: int, record: Record, shown: Projection, soon: int) -> bool:
-        """Whether this is the next event, a new one, and all that changes: the run's row stays as it is."""
-        return (
-            place == self.base | record.seq and record.op != self.op and self.shown == shown[:4] and self.until >= soon
-        )
+    def extend(self, until: int, ttl: float) -> None:
+        """The lease ends then. Until it is a quarter used up it is `fresh`: an append need not renew it."""
+        self.until, self.ttl = until, ttl
+        self.fresh = until - int(ttl * _FRESH)
 
 
 class Request:
@@ -79,14 +78,42 @@ class Committer:
         self._look_at = 0
 
     def append(self, lease: Lease, records: Sequence[Record], projection: Projection) -> None:
-        if not self.queue and not self.writer.strict and self.writer.turn.acquire(blocking=False):
-            try:
-                if self._append_alone(lease, records, projection):
-                    return
-            except Exception as error:
-                raise self._named(error, lease.run_id) from error
-            finally:
-                self.writer.turn.release()
+        """The usual append, one event that changes nothing else of its run, while nobody else writes: one statement.
+
+        Whatever is not usual, or does not go in, goes through the queue, which finds out why. Nothing is called here that
+        need not be: after each sync the processor has forgotten this code, and every function more costs a microsecond.
+        """
+        writer = self.writer
+        if len(records) != 1 or self.queue or writer.strict or not writer.turn.acquire(blocking=False):
+            return self._append_in_turn(lease, records, projection)
+        try:
+            connection, now = writer.ready, monotonic_ns()
+            row = self._usual(lease, records[0], projection, now) if now <= self._look_at else None
+            if connection is not None and row is not None:
+                writer.ready = None  # until it has gone well
+                writer.cursor.execute(_APPEND, row)
+                writer.ready = connection
+                if connection.changes():
+                    return self._remember(lease.run_id, records[0], row[0])
+        except Exception as error:
+            raise self._named(error, lease.run_id) from error
+        finally:
+            writer.turn.release()
+        return self._append_in_turn(lease, records, projection)
+
+    def _usual(self, lease: Lease, record: Record, shown: Projection, now: int) -> tuple[Any, ...] | None:
+        """The row of an event that is the next one, a new one, and all that changes of its run. None: there is more to it."""
+        run_id, epoch, ttl = lease
+        holding = self.holdings.get(run_id)
+        if holding is None or now > holding.fresh or ttl != holding.ttl or holding.shown != shown[:4]:
+            return None
+        _, seq, kind, version, at, body, digest, op = record
+        place = holding.last + 1
+        if place != holding.base | seq or op == holding.op:
+            return None
+        return place, kind, version, at, bytes.fromhex(op), digest, *shown[4:], body.decode(), epoch
+
+    def _append_in_turn(self, lease: Lease, records: Sequence[Record], projection: Projection) -> None:
         request = Request(lease, records, projection)
         self.queue.append(request)
         try:
@@ -98,27 +125,6 @@ class Committer:
                 self._forget(request)
         if request.error is not None:
             raise request.error
-
-    def _append_alone(self, lease: Lease, records: Sequence[Record], shown: Projection) -> bool:
-        """The usual append, one event that changes nothing else of its run, while nobody else writes: one statement.
-
-        False: it was not usual, or it did not go in; the long way finds out why.
-        """
-        holding, connection, now = self.holdings.get(lease.run_id), self.writer.ready, time.monotonic_ns()
-        if holding is None or connection is None or now > self._look_at or len(records) != 1:
-            return False
-        record, place = records[0], holding.last + 1
-        if not holding.admits(place, record, shown, now + int(lease.ttl * _FRESH)):
-            return False
-        try:
-            connection.execute(_APPEND, (*_row(place, record, shown), lease.epoch))
-            written = connection.changes()
-        except BaseException:
-            self.writer.ready = None
-            raise
-        if written:
-            self._remember(holding, record, shown, place)
-        return written == 1
 
     def append_all(self, appends: Sequence[Append]) -> list[Exception | None]:
         requests = [Request(*append) for append in appends]
@@ -176,7 +182,7 @@ class Committer:
     def _commit(self, group: list[Request]) -> None:
         """Write in one transaction; only what has been committed is remembered and reported."""
         connection = self.writer.ready or self.writer.connection()
-        now = time.monotonic_ns()
+        now = monotonic_ns()
         if now > self._look_at:
             self.writer.check_identity()
             self._look_at = now + _LOOK_EVERY
@@ -189,7 +195,7 @@ class Committer:
 
     def conclude(self, connection: apsw.Connection, append: Append) -> None:
         """End the transaction that is open with this append: commit both, or raise. A repeat is undone: it is there already."""
-        request, now = Request(*append), time.monotonic_ns()
+        request, now = Request(*append), monotonic_ns()
         try:
             outcome = self._write(connection, request, now)
             connection.execute("commit" if outcome[0] else "rollback")
@@ -205,8 +211,10 @@ class Committer:
             request.error = error
             if place:
                 holding = self.holdings[request.lease.run_id]
-                holding.until = until or holding.until
-                self._remember(holding, request.records[-1], request.projection, place)
+                holding.shown = request.projection[:4]
+                if until:
+                    holding.extend(until, request.lease.ttl)
+                self._remember(request.lease.run_id, request.records[-1], place)
         if self.writer.strict or now - self.writer.synced > _SYNC_EVERY:
             self.writer.sync_witness(now)
         for request in group:
@@ -217,19 +225,15 @@ class Committer:
 
         Empty if there is more to write, or if anything did not go in; what did go in is then found there.
         """
-        values: list[Any] = []
+        rows: dict[int, tuple[Any, ...]] = {}
         for request in group:
-            lease, records, shown = request.lease, request.records, request.projection
-            holding = self.holdings.get(lease.run_id)
-            if holding is None or len(records) != 1:
+            if len(request.records) != 1:
                 return []
-            record, place = records[0], holding.last + 1
-            if place in values or not holding.admits(place, record, shown, now + int(lease.ttl * _FRESH)):
+            row = self._usual(request.lease, request.records[0], request.projection, now)
+            if row is None or rows.setdefault(row[0], row) is not row:
                 return []
-            values += _row(place, record, shown)
-            values.append(lease.epoch)
-        written = connection.execute(_append_group(len(group)), values).fetchall()
-        return [(place, 0, None) for place in values[::_COLUMNS]] if len(written) == len(group) else []
+        connection.execute(_append_group(len(group)), tuple(chain.from_iterable(rows.values())))
+        return [(place, 0, None) for place in rows] if connection.changes() == len(group) else []
 
     def _write_together(self, connection: apsw.Connection, group: list[Request], now: int) -> list[Outcome]:
         try:
@@ -286,9 +290,10 @@ class Committer:
             return OperationReused(first.op)
         return SequenceConflict(lease.run_id, first.seq - 1, reached & SEQ if reached else 0)
 
-    def _remember(self, holding: Holding, last: Record, shown: Projection, place: int) -> None:
+    def _remember(self, run_id: str, last: Record, place: int) -> None:
         """Know where the run ends now, and tell the witness."""
-        holding.last, holding.op, holding.shown = place, last.op, shown[:4]
+        holding = self.holdings[run_id]
+        holding.last, holding.op = place, last.op
         try:
             self.writer.witness.write(place, last.hash)
         except OSError as error:

@@ -47,6 +47,7 @@ class Writer:
         self.turn = threading.RLock()
         self.lent: apsw.Connection | None = None
         self.ready: apsw.Connection | None = None
+        self.cursor: apsw.Cursor  # of the ready connection
         self.synced = 0
         self._connection: apsw.Connection | None = None
         self._broken = False
@@ -135,7 +136,7 @@ class Writer:
         connection = self._mended() if self._broken else self._connection or self._connect()
         connection.authorizer = None
         roll_back(connection)
-        self.ready = connection
+        self.ready, self.cursor = connection, connection.cursor()
         return connection
 
     def _mended(self) -> apsw.Connection:

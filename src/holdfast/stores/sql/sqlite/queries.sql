@@ -91,7 +91,6 @@ select column1, column2, column3, column4, column5, column6, column7, column8, c
 from (values {rows})
 where exists (select 1 from runs where run_no = column1 >> 32 and epoch = column11 and owner_pid is not null)
 on conflict do nothing
-returning place
 
 -- name: append_more
 insert into events (place, kind, version, at, op, hash, steps_done, steps_open, effects_open, body)
