@@ -234,7 +234,7 @@ class UnsureWriter(LogWork):
 
 
 def _reload_only_once(log: RunLog) -> None:
-    if not hasattr(log, "_state"):
+    if not hasattr(log, "_began"):
         log._state, log._head, log._began = read_head(log.store, log.run_id)
     log._sure = True
 
