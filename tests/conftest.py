@@ -1,6 +1,7 @@
 """What every test shares: one deterministic property-test profile, honest skips, and the table of points tried."""
 
 import os
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -22,6 +23,26 @@ def skip_or_fail():
             (pytest.fail if IN_CI else pytest.skip)(available.why)
 
     return decide
+
+
+class Found:
+    """Whether the folder of real files is there."""
+
+    why = "HOLDFAST_CORPUS names no folder of real files"
+
+    def __init__(self, folder):
+        self.folder = folder
+
+    def __bool__(self):
+        return os.path.isdir(self.folder)
+
+
+@pytest.fixture
+def corpus(skip_or_fail):
+    """The folder of files that people and other programs wrote."""
+    found = Found(os.environ.get("HOLDFAST_CORPUS", ""))
+    skip_or_fail(found)
+    return Path(found.folder)
 
 
 def told(terminalreporter, wanted):

@@ -16,7 +16,7 @@ from holdfast import config
 from holdfast.adapters import system
 from holdfast.core.errors import NotFound, UsageError
 from holdfast.core.ids import check_id
-from holdfast.ports import Head, Store
+from holdfast.ports import Head, Store, Workspace
 from holdfast.stores.sqlite import SqliteStore
 
 if TYPE_CHECKING:
@@ -76,6 +76,12 @@ def find_run(store: Store, text: str) -> Head:
     if len(found) > 1:
         raise AmbiguousRun(text, [head.run_id for head in found])
     return found[0]
+
+
+def open_workspace(path: str) -> Workspace:
+    """The git work tree around a path. Raises if there is none."""
+    made: Workspace = _slow("adapters.git.repo").GitWorkspace(path, config.environment())
+    return made
 
 
 def now() -> str:

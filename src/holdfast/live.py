@@ -27,6 +27,7 @@ from holdfast.testing import killpoints
 
 if TYPE_CHECKING:
     from holdfast.engine.async_run import AsyncRun
+    from holdfast.engine.visit import Visit
 
 Confirm = Callable[[str, Sequence[str]], bool]
 Prompt = Callable[[str, Sequence[str]], "str | None"]
@@ -83,6 +84,13 @@ async def arun(
             yield live
 
 
+def visit(store: Store, run_id: str) -> Visit:
+    """A run that rests, opened for one act beside its own code. Raises LeaseHeld while it is going on."""
+    face = import_module("holdfast.engine.visit").Visit  # rarely needed
+    made: Visit = face(app.write_run(store, run_id), _options(None, None, None, None, None, None))
+    return made
+
+
 def which_run(store: Store, mission_id: str, run_id: str | None, new: bool) -> str:
     """The one that was asked for, here or by `holdfast resume`; else the newest of the mission that can go on; else a new one."""
     check_id(mission_id, "The mission id")
@@ -128,6 +136,9 @@ def _options(
         tell=terminal.tell,
         new_token=system.new_token,
         observe=None if points is None else points.observe,
+        open_workspace=app.open_workspace,
+        new_id=system.new_run_id,
+        keep_aside=bool(environ.get("HOLDFAST_SNAPSHOT")),
     )
 
 

@@ -2,12 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Protocol, Self
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
 from holdfast.core.values import Append, Head, Lease, Message, Owner, Projection, Record
 
-__all__ = ["Append", "Head", "Lease", "Message", "Owner", "Projection", "Record", "Sql", "Store"]
+if TYPE_CHECKING:
+    from holdfast.core.guards import Touched
+    from holdfast.core.position import Known
+    from holdfast.core.repo_drift import Seen
+    from holdfast.core.sidecar import Sidecar
+
+__all__ = [
+    "Append",
+    "Head",
+    "Lease",
+    "Message",
+    "Owner",
+    "Projection",
+    "Record",
+    "Snapshot",
+    "Sql",
+    "Store",
+    "Workspace",
+]
 
 
 class Sql(Protocol):
@@ -93,3 +111,63 @@ class Store(Protocol):
 
     def __exit__(self, *problem: object) -> None:
         """Close."""
+
+
+class Snapshot(Protocol):
+    """A workspace as it was: the commit that holds it, its tree, and what it could not hold, each with the reason."""
+
+    @property
+    def sha(self) -> str: ...
+    @property
+    def tree(self) -> str: ...
+    @property
+    def left_out(self) -> tuple[str, ...]: ...
+
+
+class Workspace(Protocol):
+    """One work tree of a repository. Whatever it does, the user's HEAD, index, stash, hooks and files stay as they are,
+    but for `commit`, which adds one commit to the branch that is checked out."""
+
+    @property
+    def top(self) -> str:
+        """Its top folder."""
+
+    def where(self) -> tuple[str | None, str | None]:
+        """The commit of HEAD (None before the first one) and the full name of its branch (None when detached)."""
+
+    def snapshot(self, checkpoint_id: str, now: str) -> Snapshot:
+        """Keep the workspace under this id, durable on return. If it is kept already, that is what it gives."""
+
+    def kept(self, checkpoint_id: str) -> Snapshot | None:
+        """What is kept under this id, if anything."""
+
+    def drop(self, checkpoint_id: str) -> None:
+        """Let go of what is kept under this id."""
+
+    def commit(self, checkpoint_id: str, message: str, branch: str | None, parent: str | None) -> str:
+        """Commit all changes to the branch, once per id, and return the commit; HEAD's where nothing changed."""
+
+    def committed(self, checkpoint_id: str, message: str, branch: str | None, parent: str | None) -> str | None:
+        """The commit that `commit` made for this id; None if it surely made none. Raises if that cannot be known."""
+
+    def tree_of(self, commit: str) -> str: ...
+
+    def patch_id(self, commit: str) -> str | None:
+        """What the commit changed, as a digest that survives a rebase; None where it changed nothing."""
+
+    def write_sidecar(self, sidecar: Sidecar) -> None:
+        """Write the mirror of a milestone. Raises OSError or a HoldfastError."""
+
+    def sidecar_path(self, checkpoint_id: str) -> str:
+        """Where that mirror is, as an absolute path."""
+
+    def touched(self, base: str | None) -> tuple[list[Touched], str]:
+        """Everything that changed since `base`, and how ignored files were told apart."""
+
+    def look(
+        self, run_id: str, records: Sequence[Known], before: Mapping[str, str] | None, snapshot: str | None
+    ) -> Seen:
+        """One look, for a run with these milestones that began in that environment and last kept that. Writes nothing."""
+
+    def environment(self) -> dict[str, str]:
+        """Interpreter, package managers, lockfiles, agents and the base branch, as names and digests."""

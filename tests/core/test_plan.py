@@ -19,6 +19,7 @@ from holdfast.core.plan import (
     resume_plan,
     settle_commands,
 )
+from holdfast.core.shapes import RunState, WorkspaceState
 from holdfast.core.state import fold, snapshot
 from holdfast.core.stops import all_stops
 
@@ -250,3 +251,13 @@ def test_a_name_that_no_terminal_shows_is_not_typed():
     assert settle_commands("r", "k\x1b[2J")[0] == "holdfast settle r --done EFFECT"
     assert answer_command("r", "q\n") == "holdfast answer r"
     assert shlex.split(answer_command("r", "-q 1"))[-1] == "--question=-q 1"
+
+
+def test_a_checkpoint_that_was_begun_is_settled_and_a_complete_one_is_kept():
+    made = WorkspaceState("/r", 2, "parser", complete=True)
+    begun = WorkspaceState("/r", None, "by hand")
+    rows = resume_plan(RunState(run_id="r", status="running", workspaces={"a": made, "b": begun})).rows
+    assert rows == (
+        Row("checkpoint", "a", "replay", "milestone 2, parser: it is complete"),
+        Row("checkpoint", "b", "settle", "a snapshot, by hand: it was begun; what was made of it decides"),
+    )

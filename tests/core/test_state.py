@@ -17,26 +17,35 @@ from holdfast.core.events import (
     KIND_OF,
     BudgetSpent,
     CancelRequested,
+    CheckpointAbandoned,
     CheckpointComplete,
     CheckpointResumed,
+    CheckpointSidecarWriteFailed,
+    CheckpointStarted,
     DriftFound,
     EffectFailed,
     EffectFinished,
     EffectSettled,
     EffectStarted,
+    EnvironmentSeen,
     Event,
     Extension,
     GateBlocked,
+    MilestoneIndexCorrected,
     NoteRecorded,
     QuestionAnswered,
     QuestionAsked,
     QuestionExpired,
+    ResumeCheckpointSelected,
     RunFinished,
     RunResumed,
     RunStarted,
     RunStopped,
+    ScopeDeclared,
     SleepEnded,
     SleepStarted,
+    SnapshotKept,
+    SnapshotSettled,
     StepCheckpointed,
     StepFailed,
     StepFinished,
@@ -74,12 +83,17 @@ OPEN: tuple[Event, ...] = (
     MARK,
     QuestionAsked(question_id="q", text="Well?", choices=("yes", "no")),
     SleepStarted(sleep_id="z", until="2026-01-02T03:04:05Z"),
+    SnapshotKept(checkpoint_id="k1", snapshot="5" * 40, repo="/r", paths=2),
+)
+KEPT = SnapshotKept(checkpoint_id="k1", snapshot="5" * 40, repo="/r", paths=2)
+BEGUN = CheckpointStarted(
+    checkpoint_id="w", repo="/r", index=0, title="first", branch="refs/heads/main", parent="p", base="p"
 )
 WAYS: dict[str, tuple[Event, ...]] = {
     READY: (),
     RUNNING: OPEN,
     STOPPED: (*OPEN, RunStopped(reason="cancelled", diagnosis="d")),
-    FINISHED: (START, RunFinished()),
+    FINISHED: (START, KEPT, RunFinished()),
 }
 SAMPLES: dict[type[Event], Event] = {
     RunStarted: START,
@@ -93,7 +107,16 @@ SAMPLES: dict[type[Event], Event] = {
     EffectFinished: EffectFinished(effect_key="k", receipt=7),
     EffectFailed: EffectFailed(effect_key="k", error="e"),
     EffectSettled: EffectSettled(effect_key="k", settled_as="done"),
+    CheckpointStarted: BEGUN,
     CheckpointComplete: CheckpointComplete(checkpoint_id="c", cursor="b"),
+    CheckpointAbandoned: CheckpointAbandoned(checkpoint_id="w", why="gone"),
+    CheckpointSidecarWriteFailed: CheckpointSidecarWriteFailed(checkpoint_id="w", path="/r/w.json", error="full"),
+    ResumeCheckpointSelected: ResumeCheckpointSelected(source="log", sha="5" * 40, index=0),
+    MilestoneIndexCorrected: MilestoneIndexCorrected(previous=1, corrected_to=2, reason="state_behind_checkpoint"),
+    SnapshotKept: SnapshotKept(checkpoint_id="k2", snapshot="6" * 40, repo="/r"),
+    SnapshotSettled: SnapshotSettled(checkpoint_id="k1", settled_as="restored"),
+    EnvironmentSeen: EnvironmentSeen(artifact="7" * 64, repo="/r"),
+    ScopeDeclared: ScopeDeclared(allow=("src/**",)),
     StepCheckpointed: MARK,
     GateBlocked: GateBlocked(step_id="a", strictness="max", conflicts=1),
     CheckpointResumed: CheckpointResumed(checkpoint_id="c1", retry_token="t"),
@@ -117,7 +140,12 @@ ALLOWED: set[tuple[type[Event], str]] = {
     (EffectStarted, RUNNING), (EffectFinished, RUNNING), (EffectFailed, RUNNING),
     (EffectFinished, STOPPED), (EffectFailed, STOPPED),
     (EffectSettled, RUNNING), (EffectSettled, STOPPED),
-    (CheckpointComplete, RUNNING), (StepCheckpointed, RUNNING), (GateBlocked, RUNNING), (CheckpointResumed, RUNNING),
+    *((kind, status) for status in (RUNNING, STOPPED) for kind in (
+        CheckpointStarted, CheckpointComplete, CheckpointAbandoned, CheckpointSidecarWriteFailed,
+        ResumeCheckpointSelected, MilestoneIndexCorrected, SnapshotKept, SnapshotSettled)),
+    (CheckpointSidecarWriteFailed, FINISHED), (SnapshotSettled, FINISHED),
+    (EnvironmentSeen, RUNNING), (ScopeDeclared, RUNNING),
+    (StepCheckpointed, RUNNING), (GateBlocked, RUNNING), (CheckpointResumed, RUNNING),
     (DriftFound, RUNNING), (QuestionAsked, RUNNING), (QuestionExpired, RUNNING),
     (QuestionAnswered, RUNNING), (QuestionAnswered, STOPPED),
     (SleepStarted, RUNNING), (SleepEnded, RUNNING), (CancelRequested, RUNNING), (BudgetSpent, RUNNING),
@@ -142,6 +170,8 @@ def test_every_event_has_a_row_in_the_table():
 def test_each_pair_of_event_and_status_is_allowed_or_refused(kind, status):
     """A run with open work cannot finish, so that pair is asked of one without."""
     way = (START,) if kind is RunFinished and status == RUNNING else WAYS[status]
+    if kind is CheckpointAbandoned and status in (RUNNING, STOPPED):
+        way = (*way, BEGUN)
     state = after(*way)
     before = snapshot(state)
     assert state.status == status
@@ -346,6 +376,11 @@ some_events = st.one_of(
         EffectSettled, effect_key=steps, settled_as=st.sampled_from(["done", "not_done", "unknown", "abandoned"])
     ),
     st.builds(CheckpointComplete, checkpoint_id=steps),
+    st.builds(CheckpointStarted, checkpoint_id=steps, repo=st.just("/r"), index=st.none() | st.integers(0, 3)),
+    st.builds(CheckpointAbandoned, checkpoint_id=steps),
+    st.builds(SnapshotKept, checkpoint_id=steps, snapshot=st.just("5"), repo=st.just("/r")),
+    st.builds(SnapshotSettled, checkpoint_id=steps, settled_as=st.sampled_from(["restored", "dropped"])),
+    st.builds(ScopeDeclared, allow=st.just(("src/**",))),
     st.builds(NoteRecorded, text=st.text(st.characters(exclude_categories=["Cs"]), max_size=5)),
     st.just(SAMPLES[Extension]),
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import closing
+from importlib import import_module
 
 import click
 
@@ -33,8 +34,9 @@ def command(fix: bool, accept_loss: bool, as_json: bool) -> int:
     if accept_loss and not fix:
         raise UsageError("--accept-loss needs --fix.", advice="`holdfast doctor --fix --accept-loss` does both.")
     where = config.load()
-    done = list(repair(where, accept_loss)) if fix else []
-    findings = list(diagnose(where))
+    around = import_module("holdfast.cli.doctor_repo")  # starts git
+    done = [*repair(where, accept_loss), *around.repair()] if fix else []
+    findings = [*diagnose(where), *around.findings()]
     if as_json:
         emit({"store": where.shown, "findings": [item._asdict() for item in findings], "done": done})
     else:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, closing, contextmanager
+from importlib import import_module
 from typing import BinaryIO
 
 import click
@@ -32,8 +34,12 @@ def command(file: str, as_json: bool) -> None:
     """Read a run from FILE, as `holdfast export` wrote it; - is standard input.
 
     A file that is damaged, cut off or newer is refused with the line, and nothing is written. A run that is here
-    already gets what it lacks; one that went another way is refused.
+    already gets what it lacks; one that went another way is refused. A folder is one of Runr (.runr), whose runs are
+    taken in with their milestones.
     """
+    if os.path.isdir(file):
+        import_module("holdfast.cli.import_runr").take_in(file, as_json)  # rarely needed
+        return
     name = "standard input" if file == "-" else file
     with source(file) as content:
         done = bring_in(content, name)

@@ -11,6 +11,7 @@ import signal
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import closing
+from importlib import import_module
 from typing import Any, NoReturn
 
 import click
@@ -54,10 +55,17 @@ class Resume(click.Command):
 @click.option("--plan", "only_plan", is_flag=True, help="Print what would be done. Writes and starts nothing.")
 @click.option("--approve", metavar="ID", help="Go on only if this is still the plan.")
 @click.option("--yes", is_flag=True, help="Accept what changed, instead of being asked.")
+@click.option("--snapshot", is_flag=True, help="Keep uncommitted work aside, instead of refusing to go on over it.")
 @json_option
 @click.pass_context
 def command(
-    context: click.Context, run: str | None, only_plan: bool, approve: str | None, yes: bool, as_json: bool
+    context: click.Context,
+    run: str | None,
+    only_plan: bool,
+    approve: str | None,
+    yes: bool,
+    snapshot: bool,
+    as_json: bool,
 ) -> None:
     """Go on with RUN by starting COMMAND, your own program, for it. Without COMMAND: what would be done.
 
@@ -78,9 +86,10 @@ def command(
     if seen.plan.verdict == "refuse" and not only_plan:
         raise NotResumable(seen.plan.run_id, seen.plan.why)
     if only_plan or not behind:
-        show_plan(seen, as_json)
+        show_plan(seen, as_json, where)
         return
-    start(behind, surroundings(seen.plan.run_id, where, approve, yes))
+    kept = {"HOLDFAST_SNAPSHOT": "1"} if snapshot else {}
+    start(behind, surroundings(seen.plan.run_id, where, approve, yes) | kept)
 
 
 # --- what is unfinished
@@ -150,10 +159,12 @@ def the_only(store: Store) -> Head:
     return heads[0]
 
 
-def show_plan(seen: Look, as_json: bool) -> None:
+def show_plan(seen: Look, as_json: bool, where: config.Config) -> None:
     plan = seen.plan
+    around = import_module("holdfast.cli.resume_repo") if seen.has_workspaces else None  # starts git
+    repositories = [] if around is None else around.look(where, plan.run_id)
     if as_json:
-        emit({"plan": plan_data(seen), "next_actions": ways_on(seen)})
+        emit({"plan": plan_data(seen), "repositories": repositories, "next_actions": ways_on(seen)})
         return
     pairs(
         [
@@ -170,6 +181,8 @@ def show_plan(seen: Look, as_json: bool) -> None:
     table(ROWS, [(row.move, row.kind, row.name, row.reason) for row in plan.rows])
     for line in notes(seen):
         say(escape(line))
+    if around is not None:
+        around.show(repositories)
     for line in ways_on(seen):
         say(f"  {line}")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator
+from importlib import import_module
 from typing import Any, NamedTuple
 
 import click
@@ -36,11 +37,18 @@ class Named(NamedTuple):
 @click.command()
 @run_argument()
 @click.argument("thing", required=False)
+@click.option("--diff", is_flag=True, help="Of a checkpoint: what its work tree had changed since its commit.")
 @click.option("--raw", is_flag=True, help="The stored bytes of an event or artifact, unchanged.")
 @click.option("-o", "--output", type=click.Path(dir_okay=False), help="Write the bytes to a new file.")
 @json_option
-def command(run: str, thing: str | None, raw: bool, output: str | None, as_json: bool) -> None:
-    """Show RUN, or one THING of it: an event's number, or the id of a step, effect, checkpoint or artifact."""
+def command(run: str, thing: str | None, diff: bool, raw: bool, output: str | None, as_json: bool) -> None:
+    """Show RUN, or one THING of it: an event's number, or the id of a step, effect, checkpoint or artifact.
+
+    RUN may also be the id of a checkpoint of the repository around you.
+    """
+    if diff or (thing is None and not is_run(run)):
+        import_module("holdfast.cli.show_checkpoint").show(thing or run, diff, as_json)  # starts git
+        return
     with app.reading() as store:
         head = app.find_run(store, run)
         if raw or output is not None:
@@ -49,6 +57,16 @@ def command(run: str, thing: str | None, raw: bool, output: str | None, as_json:
             show_run(store, head.run_id, as_json)
         else:
             show_thing(store, head.run_id, thing, as_json)
+
+
+def is_run(text: str) -> bool:
+    """Whether a run here is called that. What is no run may be a checkpoint; if it is that neither, so it is said."""
+    with app.reading() as store:
+        try:
+            app.find_run(store, text)
+        except NotFound:
+            return not import_module("holdfast.cli.show_checkpoint").is_there(text)
+    return True
 
 
 # --- the run

@@ -13,6 +13,7 @@ from holdfast.cli.output import say
 from holdfast.core.errors import UsageError
 
 VERBS = {
+    "init": ("init", "Set up a repository: ignore rules, optional hooks."),
     "status": ("status", "Runs here, live or interrupted."),
     "log": ("log", "The events of a run; -f follows."),
     "show": ("show", "A run, or one event, step, effect, checkpoint or artifact of it."),
@@ -21,6 +22,8 @@ VERBS = {
     "settle": ("settle", "Say what became of an effect whose outcome is unknown."),
     "cancel": ("cancel", "End a run for good, at its next boundary."),
     "fork": ("fork", "A new run from the first events of another."),
+    "checkpoint": ("checkpoint", "Keep the work tree as it is now; --commit makes a milestone."),
+    "restore": ("restore", "A checkpoint's files again, in a new work tree."),
     "verify": ("verify", "Prove that the log is what was written."),
     "export": ("export", "Write a run to one file."),
     "import": ("import_", "Read a run from an exported file."),

@@ -9,13 +9,27 @@ from holdfast.core.checkpoint import Strictness
 from holdfast.core.events import Drift, Verdict
 
 Policy = Literal["ignore", "warn", "ask", "refuse"]
-DRIFTS: tuple[Drift, ...] = ("inputs", "arguments", "code", "vanished", "plan")
+DRIFTS: tuple[Drift, ...] = (
+    *("inputs", "arguments", "code", "vanished", "plan"),
+    *("commit", "branch", "tree", "base", "environment"),
+)
 POLICIES: tuple[Policy, ...] = ("ignore", "warn", "ask", "refuse")
 
 # off never blocks, medium asks where it matters, max refuses on any drift
 DEFAULTS: dict[Strictness, dict[Drift, Policy]] = {
     Strictness.OFF: dict.fromkeys(DRIFTS, "warn"),
-    Strictness.MEDIUM: {"inputs": "ask", "arguments": "ask", "code": "warn", "vanished": "warn", "plan": "ask"},
+    Strictness.MEDIUM: {
+        "inputs": "ask",
+        "arguments": "ask",
+        "code": "warn",
+        "vanished": "warn",
+        "plan": "ask",
+        "commit": "ask",
+        "branch": "ask",
+        "tree": "ask",
+        "base": "warn",
+        "environment": "warn",
+    },
     Strictness.MAX: dict.fromkeys(DRIFTS, "refuse"),
 }
 STOP: dict[Drift, str] = {
@@ -24,6 +38,11 @@ STOP: dict[Drift, str] = {
     "code": "code_changed",
     "vanished": "code_changed",
     "plan": "plan_changed",
+    "commit": "drift_refused",
+    "branch": "branch_differs",
+    "tree": "dirty_worktree",
+    "base": "drift_refused",
+    "environment": "drift_refused",
 }
 VERDICTS: dict[Policy, Verdict] = {"ignore": "go", "warn": "go", "ask": "ask", "refuse": "refuse"}
 

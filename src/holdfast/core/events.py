@@ -12,7 +12,7 @@ import holdfast.core.lean  # noqa: F401 - before msgspec, so that it loads witho
 import msgspec  # isort: skip
 
 SettledAs = Literal["done", "not_done", "unknown", "abandoned"]
-Drift = Literal["inputs", "arguments", "code", "vanished", "plan"]
+Drift = Literal["inputs", "arguments", "code", "vanished", "plan", "commit", "branch", "tree", "base", "environment"]
 Verdict = Literal["go", "ask", "refuse"]
 Policy = Literal["pure", "read", "idempotent", "keyed", "transactional", "probed", "once"]
 
@@ -143,15 +143,108 @@ class EffectSettled(Event, frozen=True):
     receipt: Any = None
 
 
-class CheckpointComplete(Event, frozen=True):
-    """Up to here everything is recorded. `sidecar_written` came with version 2; before that it is unknown."""
+class CheckpointStarted(Event, frozen=True):
+    """A checkpoint of a repository is about to be made. With an `index` it is a milestone: a commit on the branch."""
 
-    version: ClassVar[int] = 2
+    checkpoint_id: str
+    repo: str
+    index: int | None = None
+    title: str = ""
+    branch: str | None = None
+    parent: str | None = None
+    base: str | None = None
+
+
+class CheckpointComplete(Event, frozen=True):
+    """Up to here everything is recorded. `sidecar_written` came with version 2; before that it is unknown.
+
+    Version 3 came with repositories: `snapshot` is the commit that holds the workspace, `commit` that of the milestone.
+    """
+
+    version: ClassVar[int] = 3
 
     checkpoint_id: str
     step_id: str | None = None
     cursor: str | None = None
     sidecar_written: bool | None = None
+    snapshot: str | None = None
+    commit: str | None = None
+    tree: str | None = None
+    patch_id: str | None = None
+    left_out: tuple[str, ...] = ()
+
+
+class CheckpointAbandoned(Event, frozen=True):
+    """A checkpoint that was begun is not there, and will not be."""
+
+    checkpoint_id: str
+    why: str = ""
+
+
+class CheckpointSidecarWriteFailed(Event, frozen=True):
+    """A mirror could not be written; the checkpoint stands without it. `path` is absolute."""
+
+    checkpoint_id: str
+    path: str
+    error: str
+
+
+class ResumeCheckpointSelected(Event, frozen=True):
+    """Where the last milestone of the run was found, by which evidence, and how sure that is."""
+
+    source: str
+    confidence: str = ""
+    sha: str | None = None
+    index: int | None = None
+    checkpoint_id: str | None = None
+    was: str | None = None
+    why: str = ""
+
+
+class MilestoneIndexCorrected(Event, frozen=True):
+    """The log and the repository disagree about the last milestone; the repository is where the work is."""
+
+    previous: int | None
+    corrected_to: int | None
+    reason: str
+    checkpoint_id: str | None = None
+    sha: str | None = None
+    source: str = ""
+
+
+class SnapshotKept(Event, frozen=True):
+    """What was in the work tree when the run went on, kept aside; shown as pending until somebody deals with it."""
+
+    checkpoint_id: str
+    snapshot: str
+    repo: str
+    paths: int = 0
+
+
+class SnapshotSettled(Event, frozen=True):
+    """What became of work that was kept aside: restored, or dropped."""
+
+    checkpoint_id: str
+    settled_as: Literal["restored", "dropped"]
+
+
+class EnvironmentSeen(Event, frozen=True):
+    """What a run found when it first came to a repository: its commit, and the fingerprint of what surrounds it, an artifact."""
+
+    artifact: str
+    repo: str
+    head: str | None = None
+
+
+class ScopeDeclared(Event, frozen=True):
+    """The files that the run may touch: `deny` beats `allow`, and an empty `allow` means all.
+
+    `before` is the artifact that lists what had been touched when the scope was declared: that is not the run's doing.
+    """
+
+    allow: tuple[str, ...] = ()
+    deny: tuple[str, ...] = ()
+    before: str | None = None
 
 
 class StepCheckpointed(Event, frozen=True):
@@ -269,7 +362,16 @@ EVENTS: tuple[type[Event], ...] = (
     EffectFinished,
     EffectFailed,
     EffectSettled,
+    CheckpointStarted,
     CheckpointComplete,
+    CheckpointAbandoned,
+    CheckpointSidecarWriteFailed,
+    ResumeCheckpointSelected,
+    MilestoneIndexCorrected,
+    SnapshotKept,
+    SnapshotSettled,
+    EnvironmentSeen,
+    ScopeDeclared,
     StepCheckpointed,
     GateBlocked,
     CheckpointResumed,

@@ -25,10 +25,11 @@ from holdfast.core.shapes import (
     QuestionState,
     RunState,
     StepState,
+    WorkspaceState,
 )
 from holdfast.core.stops import is_resumable, lookup, snippet
 
-RowKind = Literal["step", "effect", "question", "sleep"]
+RowKind = Literal["step", "effect", "question", "sleep", "checkpoint"]
 RowMove = Literal["replay", "run", "settle", "ask", "blocked", "wait"]
 
 ID_LENGTH = 16
@@ -46,7 +47,7 @@ _CLOSED: dict[str, tuple[RowMove, str]] = {
 
 
 class Row(NamedTuple):
-    """What becomes of one step, effect, question or sleep."""
+    """What becomes of one step, effect, question, sleep or checkpoint."""
 
     kind: RowKind
     name: str
@@ -141,6 +142,8 @@ def _rows(state: RunState) -> Iterator[Row]:
         yield Row("question", name, *_of_question(state.run_id, name, question))
     for name, until in state.sleeps.items():
         yield Row("sleep", name, *(("replay", "it is over") if until is None else ("wait", f"until {until}")))
+    for name, made in state.workspaces.items():
+        yield Row("checkpoint", name, *_of_workspace(made))
 
 
 def _of_step(step: StepState) -> tuple[RowMove, str]:
@@ -170,6 +173,13 @@ def _of_open(run_id: str, key: str, effect: EffectState) -> tuple[RowMove, str]:
         return "settle", "its probe decides"
     known = "its probe could not say" if policy == "probed" else "nobody knows what became of it"
     return "blocked", f"{known}; say it: " + _choice([f"`{line}`" for line in settle_commands(run_id, key)])
+
+
+def _of_workspace(made: WorkspaceState) -> tuple[RowMove, str]:
+    what = "a snapshot" if made.index is None else f"milestone {made.index}"
+    if made.complete:
+        return "replay", f"{what}, {snippet(made.title)}: it is complete"
+    return "settle", f"{what}, {snippet(made.title)}: it was begun; what was made of it decides"
 
 
 def _choice(words: Sequence[str]) -> str:

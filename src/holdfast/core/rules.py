@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from holdfast.core import repo_rules
 from holdfast.core.errors import IllegalEvent
 from holdfast.core.events import (
     KIND_OF,
     BudgetSpent,
     CancelRequested,
-    CheckpointComplete,
     CheckpointResumed,
     DriftFound,
     EffectFailed,
@@ -78,8 +78,9 @@ def _run_stopped(state: RunState, event: RunStopped) -> None:
 
 
 def _run_finished(state: RunState, event: RunFinished) -> None:
-    if state.steps_open or state.effects_open:
-        still = ", ".join([*state.steps_open, *state.effects_open][:5])
+    open_checkpoint = [state.checkpoint_open] if state.checkpoint_open else []
+    if state.steps_open or state.effects_open or open_checkpoint:
+        still = ", ".join([*state.steps_open, *state.effects_open, *open_checkpoint][:5])
         raise _refuse(event, f"these are still open: {still}")
 
 
@@ -192,11 +193,6 @@ def _effect_settled(state: RunState, event: EffectSettled) -> None:
         del state.effects_open[event.effect_key]
 
 
-def _checkpoint_complete(state: RunState, event: CheckpointComplete) -> None:
-    state.checkpoint_id = event.checkpoint_id
-    state.cursor = event.cursor
-
-
 def _step_checkpointed(state: RunState, event: StepCheckpointed) -> None:
     state.checkpoints[event.step_id] = CheckpointState(
         event.checkpoint_id, event.cursor, event.input_hash, event.retry_token, event.strictness, state.seq + 1
@@ -296,7 +292,6 @@ APPLY: dict[type[Event], Callable[[RunState, Any], None]] = {
     EffectFinished: _effect_finished,
     EffectFailed: _effect_failed,
     EffectSettled: _effect_settled,
-    CheckpointComplete: _checkpoint_complete,
     NoteRecorded: _note_recorded,
     Extension: _nothing_more,
     StepCheckpointed: _step_checkpointed,
@@ -310,6 +305,7 @@ APPLY: dict[type[Event], Callable[[RunState, Any], None]] = {
     SleepEnded: _sleep_ended,
     CancelRequested: _cancel_requested,
     BudgetSpent: _budget_spent,
+    **repo_rules.APPLY,
 }
 
 # Which events may follow in which status, and the status after it (None: as it was). Of what goes on in another thread
@@ -326,7 +322,6 @@ LEGAL: dict[type[Event], dict[str, str | None]] = {
     EffectFinished: {RUNNING: None, STOPPED: None},
     EffectFailed: {RUNNING: None, STOPPED: None},
     EffectSettled: {RUNNING: None, STOPPED: None},
-    CheckpointComplete: {RUNNING: None},
     StepCheckpointed: {RUNNING: None},
     GateBlocked: {RUNNING: None},
     CheckpointResumed: {RUNNING: None},
@@ -340,4 +335,5 @@ LEGAL: dict[type[Event], dict[str, str | None]] = {
     BudgetSpent: {RUNNING: None},
     NoteRecorded: {RUNNING: None, STOPPED: None, FINISHED: None},
     Extension: {RUNNING: None, STOPPED: None, FINISHED: None},
+    **repo_rules.LEGAL,
 }

@@ -62,6 +62,24 @@ class CheckpointState(msgspec.Struct, gc=False):
     used: bool = False
 
 
+class WorkspaceState(msgspec.Struct, gc=False):
+    """A checkpoint of a repository: begun with what it will be, complete with what was made. `seq`: its last event."""
+
+    repo: str
+    index: int | None = None
+    title: str = ""
+    branch: str | None = None
+    parent: str | None = None
+    base: str | None = None
+    snapshot: str | None = None
+    commit: str | None = None
+    tree: str | None = None
+    patch_id: str | None = None
+    sidecar_written: bool | None = None
+    seq: int = 0
+    complete: bool = False
+
+
 class QuestionState(msgspec.Struct, gc=False):
     """`answer` is None while nobody has answered."""
 
@@ -111,3 +129,10 @@ class RunState(msgspec.Struct, omit_defaults=False):
     spent: Spent = msgspec.field(default_factory=Spent)
     cancelling: bool = False
     heard: int = 0
+    workspaces: dict[str, WorkspaceState] = {}
+    checkpoint_open: str | None = None
+    kept_aside: dict[str, str] = {}
+    environments: dict[str, tuple[str, str | None]] = {}
+    allow: tuple[str, ...] = ()
+    deny: tuple[str, ...] = ()
+    touched_before: str | None = None

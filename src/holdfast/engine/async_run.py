@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 from weakref import WeakKeyDictionary
 
 from holdfast.core.checkpoint import Conflict, ScopeRef, StepCheckpoint, Strictness
@@ -21,6 +21,9 @@ from holdfast.engine.steps import secret_name
 from holdfast.engine.together import Together
 from holdfast.engine.waits import LONGEST_STAY
 from holdfast.ports import Store
+
+if TYPE_CHECKING:
+    from holdfast.engine.repository import Repository
 
 
 class AsyncBook(Book):
@@ -135,6 +138,11 @@ class AsyncRun(LiveRun):
 
     async def note(self, text: str) -> None:
         await self._book.record(NoteRecorded(text=text))
+
+    async def workspace(self, path: str = ".", *, allow: Sequence[str] = (), deny: Sequence[str] = ()) -> Repository:
+        """As for ordinary code; what the methods of the repository give is awaited."""
+        made: Repository = await drive(self._open_repository(drive, path, allow, deny))
+        return made
 
     async def __aenter__(self) -> Self:
         loop = asyncio.get_running_loop()

@@ -85,6 +85,7 @@ class Look(NamedTuple):
     plan: Plan
     plan_id: str
     messages: tuple[Message, ...]
+    has_workspaces: bool = False
 
 
 class Told(NamedTuple):
@@ -109,7 +110,7 @@ def look(store: Store, run_id: str) -> Look:
     if state.seq == 0:
         raise NotFound("run", run_id)
     messages = tuple(store.messages(run_id, state.heard))
-    return Look(resume_plan(state, drift), plan_id(state, head), messages)
+    return Look(resume_plan(state, drift), plan_id(state, head), messages, bool(state.workspaces))
 
 
 # --- settle

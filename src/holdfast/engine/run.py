@@ -9,8 +9,9 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextvars import ContextVar, Token
+from importlib import import_module
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from holdfast.core.checkpoint import Conflict, ScopeRef, StepCheckpoint, Strictness
 from holdfast.core.errors import LeaseLost
@@ -18,7 +19,7 @@ from holdfast.core.events import NoteRecorded, Policy
 from holdfast.core.retry import Retry
 from holdfast.core.shapes import RunState
 from holdfast.engine import forms
-from holdfast.engine.book import Book, Options, drive
+from holdfast.engine.book import Book, Options, Part, drive
 from holdfast.engine.budgets import Budgets
 from holdfast.engine.drifting import Drifting
 from holdfast.engine.effects import Effects, Ready
@@ -27,6 +28,9 @@ from holdfast.engine.log import RunLog
 from holdfast.engine.marks import Marks
 from holdfast.engine.steps import Steps, secret_name
 from holdfast.engine.waits import LONGEST_STAY, Waits
+
+if TYPE_CHECKING:
+    from holdfast.engine.repository import Repository
 
 R = TypeVar("R")
 CURRENT: ContextVar[LiveRun | None] = ContextVar("holdfast_run", default=None)
@@ -40,7 +44,7 @@ class LiveRun:
         self.mission_id = mission_id
         self.inputs = inputs
         self._book = book
-        drifting = Drifting(book)
+        drifting = self._drifting = Drifting(book)
         self._budgets = Budgets(book)
         self._steps = Steps(book, drifting, self._budgets)
         self._effects = Effects(book, self._budgets, drifting)
@@ -52,6 +56,12 @@ class LiveRun:
     def _begin_watching(self, announce: Callable[[], Any]) -> None:
         self._life.watch(announce)
         self._book.guard = self._life.guard
+
+    def _open_repository(
+        self, drive: Callable[[Part], Any], path: str, allow: Sequence[str], deny: Sequence[str]
+    ) -> Part:
+        opened = import_module("holdfast.engine.repository").open_repository  # most runs have none
+        return opened(self._book, self._drifting, drive, path, allow, deny)  # type: ignore[no-any-return]
 
     def _forget(self) -> None:
         if self._token is not None:
@@ -159,6 +169,11 @@ class Run(LiveRun):
 
     def note(self, text: str) -> None:
         self._book.record(NoteRecorded(text=text))
+
+    def workspace(self, path: str = ".", *, allow: Sequence[str] = (), deny: Sequence[str] = ()) -> Repository:
+        """The git work tree around `path`: snapshots and milestones of it, within a scope. Compared with what the log knows."""
+        made: Repository = drive(self._open_repository(drive, path, allow, deny))
+        return made
 
     def __enter__(self) -> Self:
         self._begin_watching(lambda: drive(self._steps.announce_long()))

@@ -1,0 +1,191 @@
+"""Takes the fingerprint of a work tree's environment. Starts no program but git, follows no link out of the tree.
+
+    python, platform, libc      what runs us, and on what
+    tool:<name>                 a package manager or toolchain on the path: where it is, its size and time
+    agent:<name>                an agent on the path: where it is, and a digest of size and time
+    lockfile:<path>             every lockfile that git tracks, and those at the top that it does not: SHA-256
+    pin:<path>                  files that choose the version of a toolchain: SHA-256
+
+Programs are not asked for their version: that is slow, and a program on somebody's path can do anything. So one that
+was installed anew counts as changed even if it is the same version.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import hashlib
+import os
+import platform
+import shutil
+import stat
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from holdfast.adapters.probes.git_runner import Git, find_repository
+from holdfast.adapters.probes.programs import Limits, search_path
+from holdfast.core.fingerprint import Fingerprint, make
+
+AGENTS = ("codex", "claude", "gemini", "opencode", "aider", "mini")
+TOOLS = (
+    *("python", "python3", "pip", "uv", "poetry", "pipenv", "pdm", "conda", "pixi"),
+    *("node", "npm", "pnpm", "yarn", "bun", "deno"),
+    *("cargo", "rustc", "go", "ruby", "bundle", "php", "composer", "java", "mvn", "gradle", "dotnet", "swift", "mix"),
+    *("git", "make"),
+)
+LOCKFILES = frozenset(
+    {
+        *(
+            "package-lock.json",
+            "npm-shrinkwrap.json",
+            "pnpm-lock.yaml",
+            "yarn.lock",
+            "bun.lock",
+            "bun.lockb",
+            "deno.lock",
+        ),
+        *("uv.lock", "poetry.lock", "pdm.lock", "pylock.toml", "Pipfile.lock", "conda-lock.yml", "pixi.lock"),
+        *("Cargo.lock", "go.sum", "go.work.sum", "Gemfile.lock", "gems.locked", "composer.lock"),
+        *("gradle.lockfile", "buildscript-gradle.lockfile", "packages.lock.json", "paket.lock"),
+        *("Package.resolved", "Podfile.lock", "pubspec.lock", "mix.lock", "rebar.lock", "flake.lock"),
+        *(
+            "stack.yaml.lock",
+            "cabal.project.freeze",
+            "conan.lock",
+            "Chart.lock",
+            ".terraform.lock.hcl",
+            "MODULE.bazel.lock",
+        ),
+    }
+)
+LOCKFILE_PATTERNS = ("requirements*.txt", "constraints*.txt", "pylock.*.toml")
+PINS = frozenset(
+    {
+        *(".python-version", ".node-version", ".nvmrc", ".ruby-version", ".java-version", ".go-version"),
+        *(".tool-versions", "mise.toml", ".mise.toml", "rust-toolchain", "rust-toolchain.toml", "global.json"),
+    }
+)
+LARGEST = 64 * 1024 * 1024  # bytes of one file that are read; of a larger one size and time count
+TOTAL = 1024 * 1024 * 1024
+COUNT = 5000
+_LISTING = 256 * 1024 * 1024
+_PIECE = 1 << 20
+_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+
+
+def take(top: str, environ: Mapping[str, str], agents: Sequence[str] = AGENTS) -> Fingerprint:
+    """The fingerprint of the environment in which a run works in this work tree."""
+    path = search_path(environ)
+    facts = dict(_machine())
+    facts.update((f"tool:{name}", text) for name in TOOLS if (text := _tool(name, path)))
+    facts.update((f"agent:{name}", text) for name in agents if (text := _agent(name, path)))
+    facts.update(_files(os.path.realpath(top), environ))
+    return make(facts)
+
+
+def _machine() -> Iterator[tuple[str, str]]:
+    program = _text(os.path.realpath(sys.executable)) if sys.executable else "embedded"
+    yield "python", f"{platform.python_implementation()} {platform.python_version()} {program}"
+    system = os.uname()
+    yield "platform", f"{system.sysname} {system.machine}"
+    if libc := _libc():
+        yield "libc", libc
+
+
+def _libc() -> str | None:
+    try:
+        return os.confstr("CS_GNU_LIBC_VERSION")
+    except (ValueError, OSError):  # another system, another libc
+        return None
+
+
+# --- programs
+
+
+def _found(name: str, path: str) -> tuple[str, os.stat_result] | None:
+    place = shutil.which(name, path=path)
+    if place is None:
+        return None
+    place = os.path.realpath(place)
+    try:
+        return place, os.stat(place)
+    except FileNotFoundError:  # removed this moment
+        return None
+
+
+def _tool(name: str, path: str) -> str | None:
+    found = _found(name, path)
+    return found and f"{_text(found[0])} size {found[1].st_size} mtime_ns {found[1].st_mtime_ns}"
+
+
+def _agent(name: str, path: str) -> str | None:
+    found = _found(name, path)
+    if found is None:
+        return None
+    digest = hashlib.sha256(f"{found[1].st_size} {found[1].st_mtime_ns}".encode()).hexdigest()
+    return f"{_text(found[0])} {digest}"
+
+
+def _text(path: str) -> str:
+    """A path as text that can be stored: bytes that are not UTF-8 are written as escapes."""
+    return os.fsencode(path).decode("utf-8", "backslashreplace")
+
+
+# --- files
+
+
+def _files(top: str, environ: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    wanted = [(kind, path) for path in _paths(top, environ) if (kind := _kind(os.path.basename(path)))]
+    budget = TOTAL
+    for kind, path in wanted[:COUNT]:
+        said, spent = _content(top, path, min(LARGEST, budget))
+        budget -= spent
+        yield f"{kind}:{_text(path)}", said
+    if len(wanted) > COUNT:
+        yield "lockfiles:not_read", f"{len(wanted) - COUNT} more than {COUNT}"
+
+
+def _paths(top: str, environ: Mapping[str, str]) -> list[str]:
+    """What git tracks, and what lies at the top; the top first."""
+    git = Git(find_repository(top), environ)
+    git.limits = Limits(git.limits.seconds, _LISTING)
+    tracked: Iterable[str] = (os.fsdecode(path) for path in git("ls-files", "-z").split(b"\0") if path)
+    return sorted({*tracked, *os.listdir(top)}, key=lambda path: (path.count("/"), path))
+
+
+def _kind(name: str) -> str | None:
+    if name in LOCKFILES or any(fnmatch.fnmatchcase(name, pattern) for pattern in LOCKFILE_PATTERNS):
+        return "lockfile"
+    return "pin" if name in PINS else None
+
+
+def _content(top: str, path: str, limit: int) -> tuple[str, int]:
+    """What stands for the content of a file, and how many bytes were read for it."""
+    whole = os.path.join(top, path)
+    folder = os.path.dirname(whole)
+    if os.path.realpath(folder) != folder:
+        return "behind a link", 0
+    if os.path.islink(whole):
+        return f"link to {_text(os.readlink(whole))}", 0
+    try:
+        fd = os.open(whole, _READ)
+    except (FileNotFoundError, NotADirectoryError):
+        return "missing", 0
+    except OSError as error:
+        return f"not readable ({error.strerror})", 0
+    try:
+        return _digest(fd, limit)
+    finally:
+        os.close(fd)
+
+
+def _digest(fd: int, limit: int) -> tuple[str, int]:
+    found = os.fstat(fd)
+    if not stat.S_ISREG(found.st_mode):
+        return "not a regular file", 0
+    if found.st_size > limit:
+        return f"not read: size {found.st_size} mtime_ns {found.st_mtime_ns}", 0
+    digest, read = hashlib.sha256(), 0
+    while read <= limit and (piece := os.read(fd, _PIECE)):
+        digest.update(piece)
+        read += len(piece)
+    return digest.hexdigest(), read

@@ -1,0 +1,255 @@
+"""Finds the last milestone of a run in a history, after whatever was done to that history. Changes nothing, and never guesses.
+
+The cheap evidence comes from one `git log`. What commits change is compared only for milestones that are higher than
+what was found so far. How evidence is weighed: `holdfast.core.position`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cached_property
+
+from holdfast.adapters.git.history_log import (
+    MOST,
+    Facts,
+    branches_with,
+    commits_of,
+    facts_of,
+    fork_of,
+    is_shallow,
+    mark_beyond,
+    read_line,
+)
+from holdfast.adapters.git.history_patches import (
+    MOST as MOST_PATCHES,
+)
+from holdfast.adapters.git.history_patches import (
+    MOST_PAIRED,
+    by_value,
+    name_patches,
+    name_trees,
+    pair_ranges,
+    patch_id_of,
+)
+from holdfast.adapters.probes.common import EffectError
+from holdfast.adapters.probes.git_runner import Git
+from holdfast.core.position import (
+    Commit,
+    Found,
+    Known,
+    Line,
+    Pair,
+    Position,
+    above,
+    answer,
+    by_content,
+    by_legacy,
+    by_name,
+    by_pair,
+    by_record,
+    by_rewrite,
+    choices_for,
+    lost,
+    nowhere,
+    of_run,
+)
+from holdfast.core.sidecar import is_sha
+from holdfast.core.stops import snippet
+
+__all__ = ["Facts", "facts_of", "find", "patch_id_of"]
+
+_MOST_RECORDS = 500  # of the highest milestones, whose changes are compared
+_MOST_RANGES = 30  # of the highest milestones, between which ranges are compared
+_DEEPEN = "The history was cut off when it was cloned: `git fetch --unshallow` brings the rest."
+
+
+def find(
+    git: Git,
+    run_id: str,
+    records: Sequence[Known],
+    *,
+    rewrites: Sequence[tuple[str, str]] = (),
+    head: str = "HEAD",
+    allow_legacy: bool = True,
+    checkpoint_id: str | None = None,
+) -> Position:
+    """Where the highest milestone of this run is in the history of `head`; of one checkpoint, if its id is given."""
+    line = read_line(git, head)
+    if line is None:
+        return nowhere(f"The position of run {run_id} is unknown: {head!r:.120} is no commit, or none yet.", ())
+    search = _Search(git, run_id, of_run(records, run_id), line, checkpoint_id)
+    search.look(rewrites)
+    if allow_legacy and checkpoint_id is None:
+        search.look_for_legacy()
+    return answer(search.found, search.wanted, line, search.notes) or search.nothing()
+
+
+class _Search:
+    """One search: the evidence so far, and what could not be looked at."""
+
+    def __init__(self, git: Git, run_id: str, records: list[Known], line: Line, checkpoint_id: str | None) -> None:
+        self.git, self.run_id, self.records, self.line = git, run_id, records, line
+        self.only = checkpoint_id
+        self.wanted = [one for one in records if checkpoint_id in (None, one.checkpoint_id)]
+        self.found: list[Found] = []
+        self.notes: list[str] = []
+        self.legacy: list[str] = []
+        self.there: dict[str, Commit] = {}
+        self._changes: dict[str, str] = {}  # what commits change
+        self._joined: dict[str, str] = {}  # the same for those that do not change just what one milestone did
+
+    def look(self, rewrites: Sequence[tuple[str, str]]) -> None:
+        self._note_limits()
+        self._add(by_record(self.records, self.line))
+        self._add(by_rewrite(self.records, rewrites, self.line))
+        self._add(by_name(self.records, self.run_id, self.line))
+        if self._open():
+            self.there = commits_of(self.git, (name for one in self.records for name in (one.sha, one.base or "")))
+        for stage in (self._by_patch, self._by_range_diff, self._by_squash, self._by_tree):
+            if self._open():
+                self._add(stage())
+
+    def _add(self, found: Iterator[Found]) -> None:
+        self.found += [one for one in found if self.only in (None, one.checkpoint_id)]
+
+    def _open(self) -> list[Known]:
+        return above(self.wanted, self.found, self.line)
+
+    def _note_limits(self) -> None:
+        if len(self.line.commits) == MOST:
+            shas = [one.sha for one in self.records[-_MOST_RECORDS:] if one.sha not in self.line.place]
+            mark_beyond(self.git, self.line, list(commits_of(self.git, shas)))
+            self.notes.append(f"only the newest {MOST:,} commits were read")
+        if is_shallow(self.git):
+            self.notes.append("the history is cut off, as in a shallow clone")
+
+    # --- what commits change
+
+    @cached_property
+    def _since(self) -> list[Commit]:
+        """The commits that can be milestones of this run: those that are not older than its first."""
+        bases = [one.base for one in self.records if one.base] + [one.parent for one in self.records[:1] if one.parent]
+        base = next((name for name in bases if name in self.line.place), None)
+        if base is None:
+            base = next((self._fork(name) for name in bases if name in self.there), None)
+        return self.line.since(base)
+
+    def _fork(self, sha: str) -> str | None:
+        return fork_of(self.git, sha, self.line.commits[0].sha)
+
+    def _named(self, wanted: list[tuple[str, str | None]]) -> dict[str, str]:
+        named = name_patches(self.git, wanted)
+        self.notes += named.notes
+        return named.ids
+
+    def _by_patch(self) -> Iterator[Found]:
+        if len(self._since) > MOST_PATCHES:
+            self.notes.append(f"only what the newest {MOST_PATCHES:,} commits change was compared")
+        recent = self._since[:MOST_PATCHES]
+        self._changes = self._named([(one.sha, first_parent(one)) for one in recent])
+        patches = self._patches_of_records()
+        self._joined = {sha: name for sha, name in self._changes.items() if name not in set(patches.values())}
+        return self._equal("patch_id", patches, self._changes, recent)
+
+    def _equal(
+        self, source: str, values: dict[str, str], changes: dict[str, str], commits: Sequence[Commit]
+    ) -> Iterator[Found]:
+        """Only for milestones that are no longer where they were; and what still is one of them is not another."""
+        moved = [one for one in self.records if one.sha not in self.line]
+        return by_content(source, moved, values, by_value(changes, [one.sha for one in self._free(commits)]))
+
+    def _free(self, commits: Iterable[Commit]) -> Iterator[Commit]:
+        taken = {one.sha for one in self.records}
+        return (one for one in commits if one.sha not in taken)
+
+    def _patches_of_records(self) -> dict[str, str]:
+        """By commit: as git says now, or, if it no longer has the commit, as was recorded then."""
+        recorded = {one.sha: one.patch_id for one in self.records if one.patch_id}
+        alive = {one.sha: self.there[one.sha] for one in self.records[-_MOST_RECORDS:] if one.sha in self.there}
+        return recorded | self._named([(sha, first_parent(commit)) for sha, commit in alive.items()])
+
+    def _by_squash(self) -> Iterator[Found]:
+        """Ranges that end in a milestone and begin where the run did, or before another milestone."""
+        alive = [one for one in self.records[-_MOST_RANGES:] if one.sha in self.there]
+        for start, number in self._starts(alive).items():
+            values = self._named([(sha, start) for sha in dict.fromkeys(one.sha for one in alive[number:])])
+            if number == 0:
+                values |= self._kept(start)
+            yield from self._equal("squash", values, self._joined, self._since)
+
+    def _kept(self, start: str) -> dict[str, str]:
+        """What changed up to milestones whose commit is gone, but whose files a snapshot of the workspace still keeps."""
+        gone = {one.sha: one.tree for one in self.records[-_MOST_RANGES:] if one.sha not in self.there}
+        named = name_trees(
+            self.git, start, sorted({tree for tree in gone.values() if tree is not None and is_sha(tree)})
+        )
+        self.notes += named.notes
+        return {sha: named.ids[tree] for sha, tree in gone.items() if tree in named.ids}
+
+    def _starts(self, alive: Sequence[Known]) -> dict[str, int]:
+        """Where a range may begin, and with which record."""
+        bases = [one.base for one in self.records if one.base in self.there] + [
+            self._fork(one.sha) for one in alive[-1:]
+        ]
+        starts = [(base, 0) for base in bases]
+        starts += [(first_parent(self.there[one.sha]), number) for number, one in enumerate(alive)]
+        found: dict[str, int] = {}
+        for start, number in starts:
+            if start is not None:
+                found.setdefault(start, number)
+        return found
+
+    def _by_tree(self) -> Iterator[Found]:
+        recorded = {one.sha: one.tree for one in self.records if one.tree}
+        recorded |= {sha: commit.tree for sha, commit in self.there.items()}
+        changing = list(self.line.changing(self._since))
+        return self._equal("tree", recorded, {one.sha: one.tree for one in changing}, changing)
+
+    # --- nearly the same
+
+    def _by_range_diff(self) -> Iterator[Found]:
+        alive = [one.sha for one in self._open() if one.sha in self.there]
+        base = self._fork(alive[-1]) if alive else None
+        if base is None or not self._can_pair(base, alive[-1]):
+            return iter(())
+        try:
+            pairs = list(pair_ranges(self.git, base, alive[-1], self.line.commits[0].sha))
+        except EffectError as error:
+            self.notes.append(f"nearly equal commits could not be looked for: {snippet(str(error))}")
+            return iter(())
+        free = {one.sha for one in self._free(self.line.commits)}
+        return by_pair(self._open(), [self._pair(*pair) for pair in pairs if pair[0] in self.there and pair[1] in free])
+
+    def _can_pair(self, base: str, old: str) -> bool:
+        many = self.git.line("rev-list", "--count", f"--max-count={MOST_PAIRED + 1}", f"{base}..{old}")
+        if max(int(many), len(self.line.since(base))) <= MOST_PAIRED:
+            return True
+        self.notes.append(f"nearly equal commits were not looked for among more than {MOST_PAIRED}")
+        return False
+
+    def _pair(self, old: str, new: str) -> Pair:
+        return Pair(old, new, self.there[old].stamp == self.line.commits[self.line.place[new]].stamp)
+
+    # --- at the end
+
+    def look_for_legacy(self) -> None:
+        if self.found:
+            return
+        old, why = by_legacy(self.records, self.run_id, self.line)
+        if old is not None:
+            self.found.append(old)
+        elif why:
+            self.legacy.append(
+                f"Some commits say that they are milestones, but name no run. They are not taken: {why}."
+            )
+
+    def nothing(self) -> Position:
+        highest = next((one.sha for one in reversed(self.wanted) if one.sha in self.there), None)
+        homes = {highest: branches_with(self.git, highest)} if highest else {}
+        said = [*self.legacy, *([_DEEPEN] if is_shallow(self.git) else [])]
+        choices = choices_for(self.wanted, self.there, homes, said)
+        return nowhere(lost(self.run_id, self.wanted, self.notes), choices)
+
+
+def first_parent(commit: Commit) -> str | None:
+    return commit.parents[0] if commit.parents else None

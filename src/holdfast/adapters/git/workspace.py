@@ -1,0 +1,320 @@
+"""The workspace as a commit: HEAD, branch, index, work tree and untracked files. Changes nothing of the user's.
+
+A snapshot has the work tree as its tree and two parents: the commit of HEAD, and a commit that holds what is beside the
+work tree. That one has in its tree
+
+    index       the user's index, byte for byte
+    staged      what the index says, as a tree; or `stages/<number>/`, if it has conflicts, for everything it has and HEAD not
+    left_out    what this snapshot does not cover, one path and reason each
+    present     what is on disk although the index says it need not be
+    raw         the bytes on disk of the files that git converts on the way in and out
+
+so that one ref keeps all of it from being collected. Refuses a ref that points at something else than it should.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import NamedTuple
+
+from holdfast.adapters.git import ws_facts
+from holdfast.adapters.git.ws_desk import (
+    Desk,
+    WorkspaceError,
+    open_desk,
+    place_of,
+    sync_objects,
+)
+from holdfast.adapters.git.ws_facts import REFS, Facts
+from holdfast.adapters.git.ws_gather import Gathered, Policy, gather
+from holdfast.adapters.git.ws_objects import IDENTITY, Commit, Maker, NotASnapshot, parse_commit, seconds_of
+from holdfast.adapters.git.ws_refs import change_ref
+from holdfast.adapters.git.ws_scan import GITLINK, STATUS, Change, changes_of, joined, parse_status
+from holdfast.adapters.probes.common import EffectError
+from holdfast.adapters.probes.git_runner import Git, check_id, complaint
+from holdfast.core import ids
+from holdfast.core.errors import InvalidId, NotFound
+
+__all__ = [
+    "DEFAULT",
+    "REFS",
+    "Change",
+    "NotASnapshot",
+    "Parts",
+    "Policy",
+    "Snapshot",
+    "WorkspaceError",
+    "changed",
+    "check_checkpoint_id",
+    "diff",
+    "drop",
+    "keep",
+    "kept",
+    "object_format",
+    "read",
+    "read_parts",
+    "take",
+    "take_at",
+    "tree_now",
+]
+
+EARLIER_NS = 60 * 10**9  # what others wrote in the last minute may not be on the disk yet
+DEFAULT = Policy()
+_NONE = b"none"
+
+
+class Snapshot(NamedTuple):
+    """A workspace as it was. `left_out` names what is not covered, each with its reason."""
+
+    sha: str
+    tree: str
+    head: str | None
+    branch: str | None
+    ref: str | None
+    left_out: tuple[str, ...]
+
+
+# --- taking
+
+
+def take(git: Git, checkpoint_id: str, now: str, policy: Policy = DEFAULT) -> Snapshot:
+    """Make the objects of a snapshot, durably. Nothing refers to them until `keep`."""
+    check_checkpoint_id(checkpoint_id)
+    seconds = seconds_of(now)
+    with open_desk(git, checkpoint_id) as desk:
+        return take_at(desk, checkpoint_id, seconds, policy)
+
+
+def take_at(desk: Desk, checkpoint_id: str, seconds: int, policy: Policy) -> Snapshot:
+    """The same, on a desk: its private index then holds what the snapshot has."""
+    found = gather(desk, policy)
+    facts = found.facts
+    if facts and _is_same(facts, found):
+        ws_facts.refresh(desk, facts)
+        return Snapshot(facts.sha, facts.tree, facts.head, facts.branch, None, found.left_out)
+    maker = Maker(object_format(desk.git))
+    held = _held(desk, maker, found)
+    beside = _beside(maker, held, found, seconds)
+    parents = [*([found.head] if found.head else []), beside]
+    sha = maker.commit(found.tree, parents, seconds, _message(checkpoint_id, found))
+    desk.run("unpack-objects", "-q", stdin=maker.pack())
+    _sync(desk, facts)
+    if found.reusable:
+        _remember(desk, found, checkpoint_id, sha, beside, held)
+    return Snapshot(sha, found.tree, found.head, found.branch, None, found.left_out)
+
+
+def tree_now(git: Git, policy: Policy = DEFAULT) -> str:
+    """The tree that a snapshot would have now. Writes no object into the repository."""
+    with open_desk(git, "tree") as desk:
+        desk.write_objects_here()
+        return gather(desk, policy).tree
+
+
+def _is_same(facts: Facts, found: Gathered) -> bool:
+    before = (facts.tree, facts.head, facts.branch, tuple(facts.left_out), facts.raw)
+    return before == (found.tree, found.head, found.branch, found.left_out, _raw_as_text(found))
+
+
+def _raw_as_text(found: Gathered) -> dict[str, list[str]]:
+    return {os.fsdecode(path): [mode.decode(), name] for path, (mode, name) in found.raw.items()}
+
+
+def object_format(git: Git) -> str:
+    return next((value for _, name, value in git.settings if name == "extensions.objectformat"), "sha1")
+
+
+def _held(desk: Desk, maker: Maker, found: Gathered) -> dict[str, list[str]]:
+    """What is kept beside the work tree: name -> kind and id. The index of the last snapshot is not stored again."""
+    names = ("index", "staged", "stages", "present")
+    held = {name: row for name, row in found.facts.held.items() if name in names} if found.facts else {}
+    if not found.facts:
+        held |= _index_of(desk, maker, found)
+        if found.present:
+            held["present"] = ["blob", maker.blob(joined(found.present))]
+    if found.left_out:
+        held["left_out"] = ["blob", maker.blob(joined(map(os.fsencode, found.left_out)))]
+    if found.raw:
+        rows = [(mode, name.encode(), path) for path, (mode, name) in found.raw.items()]
+        held["raw"] = ["tree", _tree_of(desk, "raw", rows)]
+    return held
+
+
+def _index_of(desk: Desk, maker: Maker, found: Gathered) -> dict[str, list[str]]:
+    if not found.users.stamp:
+        return {}
+    held = {"index": ["blob", maker.blob(found.users.data)]}
+    if not found.scan.conflicts:
+        private = desk.lay("staged", found.users)
+        return held | {"staged": ["tree", desk.line("write-tree", "--missing-ok", index=private)]}
+    rows = [
+        (mode, blob, b"%d/%s" % (stage, entry.path))
+        for entry in found.scan.staged
+        for stage, mode, blob in entry.blobs
+        if mode != GITLINK
+    ]
+    return held | {"stages": ["tree", _tree_of(desk, "stages", rows)]}
+
+
+def _tree_of(desk: Desk, name: str, rows: list[tuple[bytes, bytes, bytes]]) -> str:
+    index = desk.path(name)
+    listing = b"".join(b"%s %s\t%s\0" % row for row in rows)
+    desk.run("update-index", "-z", "--index-info", stdin=listing, index=index)
+    return desk.line("write-tree", "--missing-ok", index=index)
+
+
+def _beside(maker: Maker, held: dict[str, list[str]], found: Gathered, seconds: int) -> str:
+    if found.facts and held == found.facts.held:
+        return found.facts.beside
+    tree = maker.tree({name: (kind, target) for name, (kind, target) in held.items()})
+    age = found.users.stamp.mtime_ns if found.users.stamp else 0
+    return maker.commit(tree, [], seconds, b"What is beside the work tree\n\nHoldfast-Index-Mtime: %d\n" % age)
+
+
+def _message(checkpoint_id: str, found: Gathered) -> bytes:
+    rows = {
+        "Checkpoint": checkpoint_id.encode(),
+        "Head": (found.head or "").encode() or _NONE,
+        "Branch": os.fsencode(found.branch or "") or _NONE,
+    }
+    trailers = b"".join(b"Holdfast-%s: %s\n" % (name.encode(), value) for name, value in rows.items())
+    return b"Workspace of checkpoint %s\n\n%s" % (checkpoint_id.encode(), trailers)
+
+
+def _sync(desk: Desk, facts: Facts | None) -> None:
+    """Ours, and what the user's own git wrote lately without syncing it: the snapshot stands on both."""
+    since = max(desk.began_ns - EARLIER_NS, facts.synced_ns if facts else 0)
+    os.utime(desk.folder)
+    is_clock_back = os.lstat(desk.folder).st_mtime_ns < desk.began_ns
+    sync_objects(desk.place.objects, 0 if is_clock_back else min(since, desk.began_ns))
+
+
+def _remember(
+    desk: Desk, found: Gathered, checkpoint_id: str, sha: str, beside: str, held: dict[str, list[str]]
+) -> None:
+    """Leave the private index to the next snapshot."""
+    index = desk.path("index")
+    if not os.path.lexists(index):
+        return
+    facts = Facts(
+        key=found.key,
+        checkpoint_id=checkpoint_id,
+        sha=sha,
+        tree=found.tree,
+        head=found.head,
+        branch=found.branch,
+        beside=beside,
+        held=held,
+        left_out=list(found.left_out),
+        gitlinks=[os.fsdecode(path) for path in found.gitlinks],
+        raw=_raw_as_text(found),
+        saved="",
+        saved_sha256=ws_facts.digest_of_file(index),
+        synced_ns=desk.began_ns,
+    )
+    ws_facts.save(desk, facts)
+
+
+# --- refs
+
+
+def check_checkpoint_id(value: str) -> str:
+    if ids.check_id(value, "The checkpoint id").endswith((".", ".lock")):
+        raise InvalidId("The checkpoint id", value)
+    return value
+
+
+def keep(git: Git, checkpoint_id: str, snapshot: Snapshot) -> Snapshot:
+    """Let the ref of a checkpoint point at its snapshot. Doing it again is nothing; another snapshot is refused."""
+    ref = REFS + check_checkpoint_id(checkpoint_id)
+    change_ref(git, ref, lambda held: held.move(ref, check_id(snapshot.sha), None, "a checkpoint"), snapshot.sha)
+    return snapshot._replace(ref=ref)
+
+
+def drop(git: Git, checkpoint_id: str, sha: str) -> None:
+    """Remove the ref of a checkpoint if it still points there; one that is gone is gone."""
+    ref = REFS + check_checkpoint_id(checkpoint_id)
+    order = f"delete {ref}\0{check_id(sha)}\0".encode()
+    change_ref(git, ref, lambda held: held("update-ref", "--no-deref", "--stdin", "-z", stdin=order), None)
+
+
+def kept(git: Git) -> dict[str, str]:
+    """The snapshot of each checkpoint that has one: id -> commit."""
+    place_of(git)
+    said = git("for-each-ref", "--format=%(refname) %(objectname)", "--end-of-options", REFS)
+    rows = (line.decode("utf-8", "surrogateescape").split(" ") for line in said.splitlines())
+    return {name.removeprefix(REFS): sha for name, sha in rows}
+
+
+# --- reading
+
+
+class Parts(NamedTuple):
+    """A snapshot, taken apart: what its commit says and what is kept beside its tree (name -> id)."""
+
+    snapshot: Snapshot
+    beside: dict[str, str]
+    index_mtime_ns: int
+
+
+def read(git: Git, checkpoint_id: str) -> Snapshot:
+    """The snapshot of a checkpoint, as its ref has it. A commit that is not one of ours is refused."""
+    return read_parts(git, checkpoint_id).snapshot
+
+
+def read_parts(git: Git, checkpoint_id: str) -> Parts:
+    ref = REFS + check_checkpoint_id(checkpoint_id)
+    sha = git.value_of(ref)
+    if sha is None:
+        raise NotFound("snapshot of checkpoint", checkpoint_id)
+    commit = _ours(git, sha)
+    head, branch = (_or_none(commit, name) for name in ("Holdfast-Head", "Holdfast-Branch"))
+    if commit.parents[:-1] != ((head,) if head else ()):
+        raise NotASnapshot(f"{sha} says that HEAD was at {head}, but does not stand on it.")
+    beside = parse_commit(git.body_of(commit.parents[-1], "commit"))
+    age = beside.trailers.get("Holdfast-Index-Mtime", b"0")
+    held = _entries(git, beside.tree)
+    left_out = git.body_of(held["left_out"], "blob") if "left_out" in held else b""
+    rows = tuple(os.fsdecode(row) for row in left_out.split(b"\0") if row)
+    return Parts(Snapshot(sha, commit.tree, head, branch, ref, rows), held, int(age) if age.isdigit() else 0)
+
+
+def _ours(git: Git, sha: str) -> Commit:
+    try:
+        commit = parse_commit(git.body_of(sha, "commit"))
+    except EffectError as error:
+        raise NotASnapshot(f"{sha} cannot be read as a commit: {error}") from error
+    named = commit.trailers.get("Holdfast-Checkpoint", b"")
+    if not commit.author.startswith(IDENTITY + b" ") or not ids.is_id(named.decode("ascii", "replace")):
+        raise NotASnapshot(f"{sha} is not a snapshot that Holdfast made.")
+    if not 1 <= len(commit.parents) <= 2:
+        raise NotASnapshot(f"{sha} has {len(commit.parents)} parents, and a snapshot has one or two.")
+    return commit
+
+
+def _or_none(commit: Commit, name: str) -> str | None:
+    value = commit.trailers.get(name, _NONE)
+    return None if value == _NONE else os.fsdecode(value)
+
+
+def _entries(git: Git, tree: str) -> dict[str, str]:
+    rows = (row.split(b"\t", 1) for row in git("ls-tree", "-z", tree).split(b"\0") if row)
+    return {os.fsdecode(name): facts.split(b" ")[2].decode() for facts, name in rows}
+
+
+def diff(git: Git, checkpoint_id: str, against: str | None = None) -> bytes:
+    """What a snapshot changes in its own HEAD, or in another commit, as a patch that `git apply` takes."""
+    snapshot = read(git, checkpoint_id)
+    base = git.resolve(against) if against is not None else snapshot.head
+    base = base or Maker(object_format(git)).name_of("tree", b"")
+    argv = ("diff-tree", "-r", "-p", "--binary", "--full-index", "--no-ext-diff", "--no-textconv", "--no-color")
+    return git(*argv, "--no-renames", "--end-of-options", base, snapshot.tree)
+
+
+def changed(git: Git) -> list[Change]:
+    """What `git status` would list. A failure of git is an error, never a clean tree."""
+    place_of(git)
+    finished = git.ask(*STATUS)
+    if finished.code:
+        raise WorkspaceError(f"`git status` failed: {complaint(finished)}")
+    return changes_of(parse_status(finished))

@@ -1,0 +1,331 @@
+"""Brings a private index to what the work tree holds now, and says what it could not hold. Never touches the user's index.
+
+The way: lay a copy of the user's index (or the private one of the last snapshot) on the desk, look at the work tree
+once, put in what differs. Every path that cannot be put in is named with the reason; nothing is left out silently.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from holdfast.adapters.git.ws_desk import Desk, IndexFile, WorkspaceError, read_index
+from holdfast.adapters.git.ws_facts import Facts, key_of, load
+from holdfast.adapters.git.ws_scan import (
+    ABSENT,
+    GITLINK,
+    IGNORED,
+    LIST,
+    STATUS,
+    Entry,
+    Flags,
+    Scan,
+    joined,
+    parse_flags,
+    parse_status,
+    shown,
+)
+from holdfast.adapters.git.ws_submodules import strangers
+from holdfast.adapters.probes.git_config import filters_of_repository
+from holdfast.adapters.probes.git_runner import complaint
+
+ATTEMPTS = 3  # files come and go while they are read
+ATTRIBUTES = ("text", "eol", "crlf", "filter", "ident", "working-tree-encoding")
+_SILENT = (b"unspecified", b"unset")
+_KINDS = {
+    stat.S_IFIFO: "it is a pipe",
+    stat.S_IFSOCK: "it is a socket",
+    stat.S_IFCHR: "it is a device",
+    stat.S_IFBLK: "it is a device",
+    stat.S_IFDIR: "it is a folder now",
+}
+
+
+class Policy(NamedTuple):
+    """What belongs to a snapshot: ignored files or not, and how large one file may be."""
+
+    ignored: bool = False
+    largest: int = 100 * 1024 * 1024
+
+
+class Plan(NamedTuple):
+    """What to do to the private index."""
+
+    put: tuple[bytes, ...]
+    remove: tuple[bytes, ...]
+    left_out: tuple[str, ...]
+
+
+class Gathered(NamedTuple):
+    """The work tree as a tree, and all that is to be kept beside it."""
+
+    tree: str
+    head: str | None
+    branch: str | None
+    users: IndexFile  # the index of the user
+    key: str
+    facts: Facts | None  # of the last snapshot, if they were of use
+    scan: Scan
+    left_out: tuple[str, ...]
+    gitlinks: tuple[bytes, ...]
+    present: tuple[bytes, ...]  # on disk although the index says they need not be
+    raw: dict[bytes, tuple[bytes, str]]  # path -> mode and id of the bytes on disk, where git converts
+    reusable: bool  # whether the private index may serve the next snapshot
+
+
+def gather(desk: Desk, policy: Policy) -> Gathered:
+    for left in reversed(range(ATTEMPTS)):
+        try:
+            return _Gatherer(desk, policy).go()
+        except WorkspaceError:
+            if not left:
+                raise
+            desk.clear()
+    raise AssertionError
+
+
+class _Gatherer:
+    def __init__(self, desk: Desk, policy: Policy) -> None:
+        self.desk, self.policy = desk, policy
+        self.private = desk.path("index")
+        self.filters = filters_of_repository(desk.git.settings)
+
+    def go(self) -> Gathered:
+        index = read_index(self.desk.place)
+        key = key_of(self.desk.git, self.desk.place, index, tuple(self.policy))
+        facts = None if self.filters else load(self.desk, key)
+        present: tuple[bytes, ...] = ()
+        if facts is not None:
+            flags = Flags((), (), tuple(map(os.fsencode, facts.gitlinks)))
+            scan = self.scan()
+            plan = self.plan(scan)
+            if any(is_rule(path) for path in plan.put + plan.remove):
+                os.unlink(self.private)
+                facts = None
+        if facts is None:
+            index, flags, present = self._begin(index)
+            scan = self.scan()
+            plan = self.plan(scan)
+        return self._finish(index, key, facts, flags, present, scan, plan)
+
+    def _finish(
+        self,
+        index: IndexFile,
+        key: str,
+        facts: Facts | None,
+        flags: Flags,
+        present: tuple[bytes, ...],
+        scan: Scan,
+        plan: Plan,
+    ) -> Gathered:
+        refused = self._apply(plan)
+        strange = self._strange()
+        left_out = (*plan.left_out, *refused, *strangers(self.desk, flags.gitlinks), *strange.values())
+        return Gathered(
+            facts.tree if facts and not plan.put and not plan.remove else self._tree(),
+            scan.head,
+            self._branch(scan),
+            index,
+            key,
+            facts,
+            scan,
+            tuple(sorted(left_out)),
+            flags.gitlinks,
+            present,
+            self._raw(facts, scan, plan, strange),
+            not flags.skipped and not strange,
+        )
+
+    # --- the beginning
+
+    def _begin(self, index: IndexFile) -> tuple[IndexFile, Flags, tuple[bytes, ...]]:
+        """Lay out a copy of the user's index in which git makes no promises about what it need not look at."""
+        self.desk.lay("index", index)
+        if _is_split(self.desk.place.git_dir):
+            index = self._whole(index)
+        flags = parse_flags(self.desk.run(*LIST, index=self.private)) if index.stamp else Flags((), (), ())
+        present = tuple(path for path in flags.skipped if os.path.lexists(self._at(path)))
+        self._unmark("--no-assume-unchanged", flags.assumed)
+        self._unmark("--no-skip-worktree", present)
+        return index, flags, present
+
+    def _whole(self, index: IndexFile) -> IndexFile:
+        """An index that is split in two, in one piece, and as old."""
+        if not index.stamp:
+            return index
+        self.desk.run("update-index", "--no-split-index", "--force-write-index", index=self.private)
+        os.utime(self.private, ns=(index.stamp.mtime_ns, index.stamp.mtime_ns))
+        with open(self.private, "rb") as file:
+            return IndexFile(file.read(), index.stamp)
+
+    def _unmark(self, option: str, paths: Sequence[bytes]) -> None:
+        if paths:
+            age = os.stat(self.private).st_mtime_ns
+            self.desk.run("update-index", option, "-z", "--stdin", stdin=joined(paths), index=self.private)
+            os.utime(self.private, ns=(age, age))
+
+    # --- looking
+
+    def scan(self) -> Scan:
+        argv = (*STATUS, IGNORED) if self.policy.ignored else STATUS
+        finished = self.desk.ask(*argv, index=self.private)
+        if finished.code:
+            raise WorkspaceError(f"`git status` failed: {complaint(finished)}")
+        return parse_status(finished)
+
+    def _branch(self, scan: Scan) -> str | None:
+        """The full name; git's short one does not tell a branch called `(detached)` from none."""
+        if scan.branch is None or scan.branch.startswith("refs/"):
+            return self.desk.git.head_ref()
+        return f"refs/heads/{scan.branch}"
+
+    def plan(self, scan: Scan) -> Plan:
+        put: list[bytes] = []
+        remove: list[bytes] = []
+        left_out = [shown(path, f"it could not be opened ({os.fsdecode(why)})") for path, why in scan.unopened]
+        for entry in scan.entries:
+            if entry.on_disk == ".":
+                continue
+            why = self._why_not_entry(entry)
+            if why is None:
+                put.append(entry.path)
+                continue
+            remove += [entry.path] if self._is_gone(entry, why) else []
+            left_out += [shown(entry.path, why)] if why else []
+        for path in scan.untracked:
+            why = "it is a repository of its own" if path.endswith(b"/") else self._why_not(path)
+            if why is None:
+                put.append(path)
+            elif why:
+                left_out.append(shown(path, why))
+        return Plan(tuple(put), tuple(remove), tuple(left_out))
+
+    def _why_not_entry(self, entry: Entry) -> str | None:
+        """None: put it in. Else why it is left out; nothing to say if it is simply not there any more."""
+        if entry.now == ABSENT or entry.on_disk == "D":
+            return ""
+        if GITLINK in (entry.now, *(mode for _, mode, _ in entry.blobs)):
+            return None if entry.staged == entry.now else "it is a repository of its own"
+        return self._why_not(entry.path)
+
+    def _is_gone(self, entry: Entry, why: str) -> bool:
+        """Whether the index must lose it: what is left out keeps what the index had, if that is one plain file."""
+        return not why or entry.in_index == "U" or entry.now == GITLINK or why in _KINDS.values()
+
+    def _why_not(self, path: bytes) -> str | None:
+        try:
+            found = os.lstat(self._at(path))
+        except FileNotFoundError:
+            return ""
+        except OSError as error:
+            return f"it cannot be looked at ({error.strerror})"
+        if stat.S_ISLNK(found.st_mode):
+            return None
+        if not stat.S_ISREG(found.st_mode):
+            return _KINDS.get(stat.S_IFMT(found.st_mode), "it is not a file")
+        if found.st_size > self.policy.largest:
+            return f"it is {found.st_size:,} bytes, and the limit is {self.policy.largest:,}"
+        return None if os.access(self._at(path), os.R_OK, effective_ids=True) else "it cannot be read"
+
+    def _at(self, path: bytes) -> bytes:
+        return os.path.join(os.fsencode(self.desk.place.top), path)
+
+    # --- putting in
+
+    def _apply(self, plan: Plan) -> list[str]:
+        """Do what is planned; returns what git would not take, by its name."""
+        if plan.remove:
+            paths = joined(plan.remove)
+            self.desk.run("update-index", "--force-remove", "-z", "--stdin", stdin=paths, index=self.private)
+        if not plan.put:
+            return []
+        argv = ("update-index", "--add", "--remove", "--replace", "-z", "--stdin")
+        finished = self.desk.ask(*argv, stdin=joined(plan.put), index=self.private)
+        if finished.code:
+            raise WorkspaceError(f"`git update-index` failed: {complaint(finished)}")
+        if b"Ignoring path " not in finished.err:
+            return []
+        refused = [path for path in plan.put if b"Ignoring path %s\n" % path in finished.err]
+        return [shown(path, "git does not take such a name") for path in refused]
+
+    def _tree(self) -> str:
+        """A clone that lacks some objects on purpose lacks them in the tree, too."""
+        partial = any(name == "extensions.partialclone" for _, name, _ in self.desk.git.settings)
+        return self.desk.line("write-tree", *(["--missing-ok"] if partial else []), index=self.private)
+
+    # --- what git would change on the way in or out
+
+    def _strange(self) -> dict[bytes, str]:
+        """Paths that go through a filter which only the repository defines: it is not run."""
+        if not self.filters:
+            return {}
+        paths = [path for path in self.desk.run("ls-files", "-z", index=self.private).split(b"\0") if path]
+        return {
+            path: shown(
+                path, f"its filter {os.fsdecode(said[b'filter'])!r:.80} is the repository's own and was not run"
+            )
+            for path, said in self._attributes(paths).items()
+            if os.fsdecode(said[b"filter"]) in self.filters
+        }
+
+    def _attributes(self, paths: Iterable[bytes]) -> dict[bytes, dict[bytes, bytes]]:
+        said = self.desk.run("check-attr", "-z", "--stdin", *ATTRIBUTES, stdin=joined(paths)).split(b"\0")
+        found: dict[bytes, dict[bytes, bytes]] = {}
+        for path, name, value in zip(said[0::3], said[1::3], said[2::3], strict=False):
+            found.setdefault(path, {})[name] = value
+        return found
+
+    def _raw(
+        self, facts: Facts | None, scan: Scan, plan: Plan, strange: Iterable[bytes]
+    ) -> dict[bytes, tuple[bytes, str]]:
+        """The bytes as they are on disk, for every changed file that git converts: it might not convert back to them."""
+        asked = {*plan.put, *strange}
+        asked |= {entry.path for entry in scan.staged if entry.now not in (ABSENT, GITLINK)} if facts is None else set()
+        known = {
+            os.fsencode(path): (mode.encode(), name) for path, (mode, name) in (facts.raw if facts else {}).items()
+        }
+        kept = {path: row for path, row in known.items() if path not in {*asked, *plan.remove}}
+        plain = sorted(path for path in asked if self._is_plain(path))
+        converted = [path for path, said in self._attributes(plain).items() if self._converts(said)] if plain else []
+        return kept | self._hashed(converted)
+
+    def _is_plain(self, path: bytes) -> bool:
+        try:
+            found = os.lstat(self._at(path))
+        except OSError:
+            return False
+        return stat.S_ISREG(found.st_mode) and found.st_size <= self.policy.largest
+
+    def _converts(self, said: dict[bytes, bytes]) -> bool:
+        if any(said[name.encode()] not in _SILENT for name in ATTRIBUTES):
+            return True
+        chosen = [value.lower() for _, name, value in self.desk.git.settings if name == "core.autocrlf"]
+        return said[b"text"] != b"unset" and bool(chosen) and chosen[-1] not in ("false", "no", "off", "0", "")
+
+    def _hashed(self, paths: Sequence[bytes]) -> dict[bytes, tuple[bytes, str]]:
+        if not paths:
+            return {}
+        plain = [path for path in paths if b"\n" not in path and not path.startswith(b'"')]
+        argv = ("hash-object", "-w", "--no-filters")
+        listing = b"".join(path + b"\n" for path in plain)
+        ids = self.desk.run(*argv, "--stdin-paths", stdin=listing).decode().split() if plain else []
+        found = dict(zip(plain, ids, strict=True))
+        for path in paths:
+            if path not in found:
+                found[path] = self.desk.line(*argv, "--end-of-options", os.fsdecode(path))
+        return {path: (self._mode(path), name) for path, name in found.items()}
+
+    def _mode(self, path: bytes) -> bytes:
+        return b"100755" if os.lstat(self._at(path)).st_mode & stat.S_IXUSR else b"100644"
+
+
+def is_rule(path: bytes) -> bool:
+    """Whether it says what is ignored: then files that were kept before may be no more."""
+    return re.search(rb"(\A|/)\.gitignore\Z", path) is not None
+
+
+def _is_split(git_dir: str) -> bool:
+    return any(name.startswith("sharedindex.") for name in os.listdir(git_dir))

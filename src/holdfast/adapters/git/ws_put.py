@@ -1,0 +1,132 @@
+"""Puts bytes in the place of a file of the work tree, and an index in the place of the user's. Follows no link on the way."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+
+from holdfast.adapters.git.ws_desk import NEW_INDEX, Desk, IndexFile, Stamp, WorkspaceError, make_file, stamp_of
+from holdfast.adapters.ledger import read_all, sync_folder, write_all
+
+DRAFT = ".holdfast-new"
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_MAKE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+def put_bytes(top: str, path: bytes, wanted: Callable[[bytes], bytes | None]) -> None:
+    """Let a regular file hold what `wanted` says of what it holds now; None means that it is right."""
+    *folders, name = path.split(b"/")
+    if b".." in folders or b".git" in [piece.lower() for piece in (*folders, name)]:
+        raise WorkspaceError(f"{os.fsdecode(path)!r:.200} is not a file of a work tree.")
+    with _folder(top, folders) as fd:
+        old, mode = _read(fd, name)
+        data = wanted(old)
+        if data is not None:
+            _replace(fd, name, data, mode)
+
+
+@contextmanager
+def _folder(top: str, names: list[bytes]) -> Iterator[int]:
+    """A folder below the top, reached one step at a time, so that no link can lead out."""
+    fd = os.open(top, _FOLDER)
+    try:
+        for name in names:
+            inner = os.open(name, _FOLDER, dir_fd=fd)
+            os.close(fd)
+            fd = inner
+        yield fd
+    finally:
+        os.close(fd)
+
+
+def _read(folder: int, name: bytes) -> tuple[bytes, int]:
+    fd = os.open(name, _READ, dir_fd=folder)
+    try:
+        found = os.fstat(fd)
+        if not stat.S_ISREG(found.st_mode):
+            raise WorkspaceError(f"{os.fsdecode(name)!r:.200} is not a regular file any more.")
+        return read_all(fd), stat.S_IMODE(found.st_mode)
+    finally:
+        os.close(fd)
+
+
+def _replace(folder: int, name: bytes, data: bytes, mode: int) -> None:
+    draft = os.fsencode(DRAFT)
+    with suppress(FileNotFoundError):
+        os.unlink(draft, dir_fd=folder)
+    fd = os.open(draft, _MAKE, 0o600, dir_fd=folder)
+    try:
+        write_all(fd, data, 0)
+        os.fchmod(fd, mode)
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+    os.rename(draft, name, src_dir_fd=folder, dst_dir_fd=folder)
+
+
+def put_index(desk: Desk, index: IndexFile, expected: Stamp | None) -> None:
+    """Make an index the user's, if theirs is still the expected one, by git's own rule: whoever makes index.lock may rename.
+
+    The lock is held for a moment only. It is one file with the draft on the desk, so a later process knows it for ours.
+    """
+    target = desk.place.index_file
+    lock, draft = target + ".lock", desk.path(NEW_INDEX)
+    make_file(draft, index.data, _mode_of(target))
+    if index.stamp:
+        os.utime(draft, ns=(index.stamp.mtime_ns, index.stamp.mtime_ns))
+    sync_folder(desk.folder)
+    _sync(draft)
+    try:
+        os.link(draft, lock)
+    except FileExistsError as error:
+        raise _meanwhile("another git is at work") from error
+    try:
+        if _stamp_at(target) != expected:
+            raise _meanwhile("the index was changed")
+        _swap(lock, target, bool(index.stamp))
+    except BaseException:
+        with suppress(FileNotFoundError):
+            os.unlink(lock)
+        raise
+    sync_folder(desk.place.git_dir)
+
+
+def _swap(lock: str, target: str, is_there: bool) -> None:
+    if is_there:
+        os.rename(lock, target)
+        return
+    with suppress(FileNotFoundError):
+        os.unlink(target)
+    os.unlink(lock)
+
+
+def _meanwhile(what: str) -> WorkspaceError:
+    return WorkspaceError(
+        f"The files are restored, but not the index: meanwhile {what}.",
+        advice="Restore again when nothing else is at work here. What was here before is kept as a checkpoint.",
+    )
+
+
+def _mode_of(path: str) -> int:
+    try:
+        return stat.S_IMODE(os.lstat(path).st_mode)
+    except FileNotFoundError:
+        return 0o644
+
+
+def _stamp_at(path: str) -> Stamp | None:
+    try:
+        return stamp_of(os.lstat(path))
+    except FileNotFoundError:
+        return None
+
+
+def _sync(path: str) -> None:
+    fd = os.open(path, _READ)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)

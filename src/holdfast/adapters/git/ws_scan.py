@@ -1,0 +1,176 @@
+"""One look at a work tree by `git status`, as values. Reads only; refuses to call a tree clean when git failed.
+
+Every path is bytes here, as git says it. Our own folder `.holdfast/` at the top is never among them.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple, Protocol
+
+OWN = b".holdfast"
+ABSENT, GITLINK = b"000000", b"160000"
+STATUS = (
+    *("status", "--porcelain=v2", "--branch", "-z", "--untracked-files=all", "--no-renames"),
+    *("--ignore-submodules=dirty", "--no-ahead-behind"),
+)
+IGNORED = "--ignored=traditional"
+_FIELDS = {b"1": 8, b"u": 10}  # how many spaces stand before the path
+_UNOPENED = re.compile(rb"could not open directory '(.*?)/?': (.*)")
+_TRUNCATED = 16 * 1024
+
+
+class Entry(NamedTuple):
+    """A tracked path that differs. `now` and `staged` are modes; `blobs` are the object ids that the index has of it."""
+
+    path: bytes
+    in_index: str  # how the index differs from HEAD: one letter, `.` for not at all, `U` for a conflict
+    on_disk: str  # how the work tree differs from the index
+    now: bytes
+    staged: bytes
+    blobs: tuple[tuple[int, bytes, bytes], ...]  # stage, mode, id
+
+
+class Scan(NamedTuple):
+    head: str | None
+    branch: str | None  # as git shortens it; None when detached
+    entries: tuple[Entry, ...]
+    untracked: tuple[bytes, ...]  # a nested repository ends in a slash
+    unopened: tuple[tuple[bytes, bytes], ...]  # folders that could not be looked into, and why
+
+    @property
+    def conflicts(self) -> tuple[Entry, ...]:
+        return tuple(entry for entry in self.entries if entry.in_index == "U")
+
+    @property
+    def staged(self) -> tuple[Entry, ...]:
+        """What the index has and HEAD has not."""
+        return tuple(entry for entry in self.entries if entry.in_index != ".")
+
+
+class Said(Protocol):
+    @property
+    def out(self) -> bytes: ...
+    @property
+    def err(self) -> bytes: ...
+
+
+def is_own(path: bytes) -> bool:
+    return path == OWN or path.startswith(OWN + b"/")
+
+
+def parse_status(said: Said) -> Scan:
+    """The output of STATUS."""
+    headers: dict[bytes, bytes] = {}
+    entries: list[Entry] = []
+    untracked: list[bytes] = []
+    for record in said.out.split(b"\0")[:-1]:
+        kind, _, rest = record.partition(b" ")
+        if kind == b"#":
+            name, _, value = rest.partition(b" ")
+            headers[name] = value
+        elif kind in (b"?", b"!"):
+            untracked.append(rest)
+        else:
+            entries.append(_entry(kind, record))
+    head, branch = headers[b"branch.oid"], headers[b"branch.head"]
+    return Scan(
+        None if head == b"(initial)" else head.decode(),
+        None if branch == b"(detached)" else os.fsdecode(branch),
+        tuple(entry for entry in entries if not is_own(entry.path)),
+        tuple(path for path in untracked if not is_own(path)),
+        _unopened(said.err),
+    )
+
+
+def _entry(kind: bytes, record: bytes) -> Entry:
+    fields = record.split(b" ", _FIELDS[kind])
+    path = fields[-1]
+    if kind == b"u":
+        modes, ids = fields[3:6], fields[7:10]
+        stages = ((stage, mode, blob) for stage, (mode, blob) in enumerate(zip(modes, ids, strict=True), 1))
+        blobs = tuple(row for row in stages if row[1] != ABSENT)
+        return Entry(path, "U", "U", fields[6], ABSENT, blobs)
+    letters = fields[1].decode()
+    blobs = ((0, fields[4], fields[7]),) if fields[4] != ABSENT else ()
+    return Entry(path, letters[0], letters[1], fields[5], fields[4], blobs)
+
+
+def _unopened(complaints: bytes) -> tuple[tuple[bytes, bytes], ...]:
+    found = tuple((match[1], match[2]) for match in _UNOPENED.finditer(complaints))
+    cut = ((b"", b"too many folders could not be opened to name them all"),) if len(complaints) >= _TRUNCATED else ()
+    return found + cut
+
+
+class Change(NamedTuple):
+    """A path that differs, and how. `was` is its old name, if it was renamed."""
+
+    path: str
+    kind: str
+    was: str | None = None
+
+
+KINDS = {"A": "added", "M": "modified", "T": "type changed", "D": "deleted", "U": "conflict"}
+_OPPOSITE = {"D": "added", "M": "modified", "T": "type changed", "A": "deleted", "U": "modified"}
+
+
+def changes_of(scan: Scan) -> list[Change]:
+    """What a person would call changed: the work tree against the index, or else the index against HEAD."""
+    listed = [Change(os.fsdecode(entry.path), _kind(entry)) for entry in scan.entries]
+    new = [Change(os.fsdecode(path), "repository" if path.endswith(b"/") else "untracked") for path in scan.untracked]
+    return sorted(listed + new)
+
+
+def _kind(entry: Entry) -> str:
+    if entry.in_index == "A" and entry.on_disk != "D":
+        return "added"
+    return KINDS[entry.on_disk if entry.on_disk != "." else entry.in_index]
+
+
+def ways_back(scan: Scan) -> list[Change]:
+    """What must be done to the work tree so that it becomes what the index says."""
+    listed = [
+        Change(os.fsdecode(entry.path), _OPPOSITE[entry.on_disk]) for entry in scan.entries if entry.on_disk != "."
+    ]
+    new = [Change(os.fsdecode(path), "deleted") for path in scan.untracked if not path.endswith(b"/")]
+    return sorted(listed + new)
+
+
+# --- what the index alone says
+
+
+class Flags(NamedTuple):
+    """Entries of an index that need care: promises not to look at them, and gitlinks."""
+
+    assumed: tuple[bytes, ...]  # assumed unchanged
+    skipped: tuple[bytes, ...]  # not in the work tree by a sparse checkout, or not to be looked at
+    gitlinks: tuple[bytes, ...]
+
+
+LIST = ("ls-files", "--stage", "-v", "-z")
+
+
+def parse_flags(listing: bytes) -> Flags:
+    """The output of LIST: a letter, the mode, the id and the stage, then the path."""
+    rows = [row for row in listing.split(b"\0") if row and (row[:1] != b"H" or row[2:8] == GITLINK)]
+    split = [(row[:1], row[2:8], row.partition(b"\t")[2]) for row in rows]
+    return Flags(
+        tuple(path for tag, _, path in split if tag.islower()),
+        tuple(path for tag, _, path in split if tag.upper() == b"S"),
+        tuple(dict.fromkeys(path for _, mode, path in split if mode == GITLINK)),
+    )
+
+
+def joined(paths: Iterable[bytes]) -> bytes:
+    return b"".join(path + b"\0" for path in paths)
+
+
+def shown(path: bytes, why: str) -> str:
+    return f"{os.fsdecode(path)}: {why}"
+
+
+def names(rows: Sequence[str]) -> frozenset[bytes]:
+    """The paths of rows that `shown` made; the reason holds no `: `."""
+    return frozenset(os.fsencode(row.rpartition(": ")[0]) for row in rows)

@@ -1,0 +1,58 @@
+"""Looks into the submodules of a work tree, by the same guarded git, and says what of them a snapshot does not hold."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+
+from holdfast.adapters.git.ws_desk import Desk
+from holdfast.adapters.git.ws_scan import STATUS, changes_of, parse_status, shown
+from holdfast.adapters.probes.git_runner import Git, Repository
+from holdfast.core.errors import HoldfastError
+from holdfast.core.stops import snippet
+
+_LONGEST = 4096
+_SAMPLE = 3
+
+
+def strangers(desk: Desk, gitlinks: Iterable[bytes]) -> list[str]:
+    """A row for each submodule whose own files are not as its commit has them, or that cannot be looked into."""
+    rows = []
+    for path in gitlinks:
+        top = os.path.join(desk.place.top, os.fsdecode(path))
+        if os.path.lexists(os.path.join(top, ".git")) and (why := _why(desk, top)):
+            rows.append(shown(path, why))
+    return rows
+
+
+def _why(desk: Desk, top: str) -> str | None:
+    place = _place(desk.place, top)
+    if place is None:
+        return "it is a submodule whose git folder lies elsewhere, so it was not looked into"
+    try:
+        finished = Git(place, desk.git.given, desk.git.limits.seconds).ask(*STATUS)
+    except (HoldfastError, OSError) as error:
+        return f"it is a submodule that cannot be looked into ({snippet(str(error))})"
+    if finished.code:
+        return "it is a submodule in which `git status` fails, so it was not looked into"
+    changes = changes_of(parse_status(finished))
+    some = ", ".join(change.path for change in changes[:_SAMPLE])
+    return f"it is a submodule, and {len(changes)} changed files in it are not kept ({some})" if changes else None
+
+
+def _place(outer: Repository, top: str) -> Repository | None:
+    """Its git folder is in its own top, or among the modules of the repository around it."""
+    git = os.path.join(top, ".git")
+    if os.path.realpath(top) != os.path.abspath(top) or os.path.islink(git):
+        return None
+    if os.path.isdir(git):
+        return None if os.path.lexists(os.path.join(git, "commondir")) else Repository(top, git, git)
+    if not os.path.isfile(git):
+        return None
+    with open(git, encoding="utf-8", errors="surrogateescape") as file:
+        said = file.read(_LONGEST).partition("\n")[0].replace("\0", "")
+    folder = os.path.realpath(os.path.join(top, said.removeprefix("gitdir: ")))
+    modules = {os.path.join(os.path.realpath(outer.common), "modules"), os.path.join(outer.git_dir, "modules")}
+    inside = any(folder.startswith(module + os.sep) for module in modules)
+    plain = inside and os.path.isdir(folder) and not os.path.lexists(os.path.join(folder, "commondir"))
+    return Repository(top, folder, folder) if plain else None

@@ -1,0 +1,141 @@
+"""`holdfast checkpoint`: keep the work tree as it is now, under an id of its own. Nothing of yours is touched.
+
+With --commit it is a milestone: one commit on your branch, with trailers and a sidecar.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import click
+
+from holdfast import app, live
+from holdfast.adapters.git.workspace import kept
+from holdfast.cli import repo
+from holdfast.cli.output import emit, escape, json_option, run_argument, say
+from holdfast.cli.render import table
+from holdfast.core.errors import UsageError
+from holdfast.core.events import SnapshotSettled
+from holdfast.core.shapes import WorkspaceState
+from holdfast.engine.workspaces import Mark
+
+MISSION = "workspace"
+COLUMNS = ("checkpoint", "kind", "index", "title", "run", "pending")
+
+
+@click.command()
+@click.argument("title", required=False)
+@run_argument(required=False)
+@click.option(
+    "--commit", is_flag=True, help="Commit all changes to the branch as a milestone, with trailers and a sidecar."
+)
+@click.option("--index", type=click.IntRange(0), help="With --commit: the number of the milestone; else the next one.")
+@click.option("--list", "listing", is_flag=True, help="List the checkpoints that are kept in this repository.")
+@click.option("--drop", metavar="CHECKPOINT", help="Let go of one that is kept. Its log stays.")
+@json_option
+def command(
+    title: str | None,
+    run: str | None,
+    commit: bool,
+    index: int | None,
+    listing: bool,
+    drop: str | None,
+    as_json: bool,
+) -> None:
+    """Keep HEAD, index, work tree and untracked files as they are now, for RUN if one is named.
+
+    \b
+    holdfast checkpoint "before the refactoring"
+    holdfast checkpoint --commit "parser works"
+    holdfast checkpoint --list
+    """
+    if index is not None and not commit:
+        raise UsageError("--index is for a milestone.", advice="Add --commit.")
+    if drop is not None:
+        let_go(drop, as_json)
+    elif listing:
+        show_all(as_json)
+    else:
+        mark = take(title or app.now(), run, commit, index)
+        show(mark, as_json)
+
+
+def take(title: str, run: str | None, commit: bool, index: int | None) -> Mark:
+    with opened(run) as live_run:
+        place = live_run.workspace(".")
+        made: Mark = place.milestone(title, index=index) if commit else place.snapshot(title)
+        return made
+
+
+@contextmanager
+def opened(run: str | None) -> Iterator[Any]:
+    """A run of its own, or the one that was named: it is continued for this one act, and left as it was found."""
+    if run is None:
+        with live.run(MISSION, new=True, title="checkpoints taken by hand") as own:
+            yield own
+        return
+    with app.open_store() as store:
+        head = app.find_run(store, run)
+        with live.visit(store, head.run_id) as visited:
+            yield visited
+
+
+def show(mark: Mark, as_json: bool) -> None:
+    if as_json:
+        emit({"checkpoint": mark._asdict()})
+        return
+    say(f"Checkpoint {mark.checkpoint_id}.")
+    if mark.commit is not None:
+        written = (
+            "" if mark.sidecar_written else " Its sidecar could not be written; `holdfast doctor --fix` tries again."
+        )
+        say(f"Milestone {mark.index} is commit {mark.commit[:12]}.{written}")
+    say(f"  holdfast restore {mark.checkpoint_id}")
+
+
+def show_all(as_json: bool) -> None:
+    rows = list(listed())
+    if as_json:
+        emit({"checkpoints": [dict(zip(COLUMNS, row, strict=True)) for row in rows]})
+    elif rows:
+        table(COLUMNS, [[cell if cell is not None else "" for cell in row] for row in rows])
+    else:
+        say("No checkpoint is kept in this repository.")
+
+
+def listed() -> Iterator[tuple[str, str, int | None, str, str, bool]]:
+    """Each kept snapshot, with what the logs here say of it."""
+    known: dict[str, tuple[str, WorkspaceState]] = {}
+    pending: set[str] = set()
+    for state in repo.states():
+        pending |= state.kept_aside.keys()
+        known |= {name: (state.run_id, made) for name, made in state.workspaces.items()}
+    for checkpoint_id in sorted(kept(repo.here().git)):
+        run_id, made = known.get(checkpoint_id) or ("", None)
+        kind = "unknown" if made is None else "milestone" if made.index is not None else "snapshot"
+        if checkpoint_id in pending:
+            kind = "kept aside"
+        index, title = (None, "") if made is None else (made.index, escape(made.title, 60))
+        yield checkpoint_id, kind, index, title, run_id, checkpoint_id in pending
+
+
+def let_go(text: str, as_json: bool) -> None:
+    place = repo.here()
+    checkpoint_id = repo.find_checkpoint(place, text)
+    settle(checkpoint_id, "dropped")
+    place.drop(checkpoint_id)
+    if as_json:
+        emit({"dropped": checkpoint_id})
+    else:
+        say(f"Checkpoint {checkpoint_id} is no longer kept; git removes it in its own time.")
+
+
+def settle(checkpoint_id: str, settled_as: str) -> None:
+    """Say in the log what became of work that was kept aside."""
+    for state in repo.states():
+        if checkpoint_id in state.kept_aside:
+            with app.open_store() as store, app.write_run(store, state.run_id) as log:
+                log.record(SnapshotSettled(checkpoint_id=checkpoint_id, settled_as=settled_as))  # type: ignore[arg-type]
+            return

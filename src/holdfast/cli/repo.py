@@ -1,0 +1,62 @@
+"""What the verbs about repositories share: the work tree we are in, and the checkpoint that a person means. Only looks."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import closing
+
+from holdfast import app, config
+from holdfast.adapters.git.repo import GitWorkspace
+from holdfast.adapters.git.workspace import kept
+from holdfast.core.errors import NotFound, UsageError
+from holdfast.core.shapes import RunState, WorkspaceState
+from holdfast.engine.log import read_head
+
+SHORTEST = 4
+
+
+class AmbiguousCheckpoint(UsageError):
+    reason = "ambiguous_id"
+
+    def __init__(self, text: str, found: list[str]) -> None:
+        super().__init__(f"More than one checkpoint is called {text:.64}: {', '.join(found[:5])}.")
+        self.advice = "Give more of the id."
+
+
+def here() -> GitWorkspace:
+    """The work tree around the current folder."""
+    return GitWorkspace(os.getcwd(), config.environment())
+
+
+def find_checkpoint(place: GitWorkspace, text: str) -> str:
+    """The snapshot whose id is `text`, or whose id alone begins or ends with it."""
+    known = kept(place.git)
+    if text in known:
+        return text
+    found = [one for one in known if len(text) >= SHORTEST and (one.startswith(text) or one.endswith(text))]
+    if not found:
+        raise NotFound("checkpoint", text)
+    if len(found) > 1:
+        raise AmbiguousCheckpoint(text, found)
+    return found[0]
+
+
+def logged(checkpoint_id: str) -> tuple[RunState, WorkspaceState] | None:
+    """What a log here says of a checkpoint; None if none does, or there is no log."""
+    for state in states():
+        made = state.workspaces.get(checkpoint_id)
+        if made is not None:
+            return state, made
+    return None
+
+
+def states(unfinished: bool = False) -> Iterator[RunState]:
+    """The state of every run here, newest first. Reads only; without a store there are none."""
+    try:
+        store = app.open_store(read_only=True)
+    except NotFound:
+        return
+    with closing(store):
+        for head in store.heads(unfinished=unfinished):
+            yield read_head(store, head.run_id, trust_snapshot=True)[0]

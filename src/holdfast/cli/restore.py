@@ -1,0 +1,69 @@
+"""`holdfast restore`: a checkpoint's files again, in a new work tree. In place only when asked; what is there is kept first."""
+
+from __future__ import annotations
+
+import os
+
+import click
+
+from holdfast import app
+from holdfast.adapters import system
+from holdfast.adapters.git import restore as back
+from holdfast.adapters.git.repo import GitWorkspace
+from holdfast.cli import repo
+from holdfast.cli.checkpoint import settle
+from holdfast.cli.output import emit, escape, json_option, say
+from holdfast.core.errors import UsageError
+
+LISTED = 20
+
+
+@click.command()
+@click.argument("checkpoint")
+@click.option("--into", metavar="FOLDER", help="The new work tree; it must not exist. Default: beside the repository.")
+@click.option("--in-place", is_flag=True, help="Here, after a snapshot of what is here.")
+@click.option("--preview", is_flag=True, help="With --in-place: what would change. Writes nothing.")
+@json_option
+def command(checkpoint: str, into: str | None, in_place: bool, preview: bool, as_json: bool) -> None:
+    """Bring back the files of CHECKPOINT as they were: work tree, untracked files and index."""
+    if in_place and into is not None:
+        raise UsageError("--into and --in-place exclude each other.")
+    place = repo.here()
+    checkpoint_id = repo.find_checkpoint(place, checkpoint)
+    if preview:
+        show_preview(place, checkpoint_id, as_json)
+        return
+    if in_place:
+        done = back.in_place(place.git, checkpoint_id, system.new_run_id(), app.now())
+    else:
+        done = back.into_worktree(
+            place.git, checkpoint_id, os.path.abspath(into or default_folder(place, checkpoint_id))
+        )
+    settle(checkpoint_id, "restored")
+    show(done, checkpoint_id, as_json)
+
+
+def default_folder(place: GitWorkspace, checkpoint_id: str) -> str:
+    return f"{place.main}-{checkpoint_id[-8:]}"
+
+
+def show(done: back.Restored, checkpoint_id: str, as_json: bool) -> None:
+    if as_json:
+        emit({"checkpoint": checkpoint_id, "restored": done._asdict()})
+        return
+    say(f"Checkpoint {checkpoint_id} is in {escape(done.path)}.")
+    if done.kept is not None:
+        say(f"What was there is kept: `holdfast restore {done.kept}` brings it back.")
+
+
+def show_preview(place: GitWorkspace, checkpoint_id: str, as_json: bool) -> None:
+    changes = back.preview(place.git, checkpoint_id)
+    if as_json:
+        emit({"checkpoint": checkpoint_id, "changes": [change._asdict() for change in changes]})
+        return
+    for change in changes[:LISTED]:
+        say(f"{change.kind:10} {escape(change.path)}")
+    if len(changes) > LISTED:
+        say(f"and {len(changes) - LISTED} more")
+    if not changes:
+        say("Nothing would change.")

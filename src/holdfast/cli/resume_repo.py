@@ -1,0 +1,72 @@
+"""What `holdfast resume --plan` says of a repository: where the last milestone is now, and what differs. Only looks."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from typing import Any
+
+import msgspec
+
+from holdfast import app, config
+from holdfast.adapters.git.repo import GitWorkspace
+from holdfast.cli.output import escape, say
+from holdfast.cli.render import pairs
+from holdfast.core.checkpoint import effective_strictness
+from holdfast.core.drift import policy_for
+from holdfast.core.errors import HoldfastError
+from holdfast.core.repo_drift import drifts, last_of, records
+from holdfast.core.shapes import RunState
+from holdfast.engine.log import read_head
+from holdfast.ports import Store
+
+
+def look(where: config.Config, run_id: str) -> list[dict[str, Any]]:
+    """One entry for each repository that the run has checkpoints of; none for a run without."""
+    with closing(app.open_configured(where, read_only=True)) as store:
+        state = read_head(store, run_id, trust_snapshot=True)[0]
+        places = dict.fromkeys(made.repo for made in state.workspaces.values())
+        return [seen(store, state, place) for place in places]
+
+
+def seen(store: Store, state: RunState, place: str) -> dict[str, Any]:
+    try:
+        known = state.environments.get(place)
+        before = msgspec.json.decode(store.get_artifact(known[0])) if known else None
+        last = last_of(state, place)
+        kept = None if last is None else last.snapshot
+        found = GitWorkspace(place, config.environment()).look(state.run_id, records(state), before, kept)
+    except HoldfastError as error:
+        return {"repository": place, "problem": str(error)}
+    strictness = effective_strictness(config=config.environment().get("HOLDFAST_STRICTNESS") or None)
+    return {
+        "repository": place,
+        "branch": found.branch,
+        "head": found.head,
+        "checkpoint": found.position._asdict(),
+        "uncommitted": list(found.changed),
+        "drift": [
+            {**one._asdict(), "policy": policy_for(one.drift, strictness)}
+            for one in drifts(state, place, found, before)
+        ],
+        "kept_aside": list(state.kept_aside),
+        "being_made": state.checkpoint_open,
+    }
+
+
+def show(entries: list[dict[str, Any]]) -> None:
+    for entry in entries:
+        say()
+        pairs([("repository", escape(entry["repository"])), ("problem", escape(entry.get("problem") or "") or None)])
+        if "problem" in entry:
+            continue
+        position = entry["checkpoint"]
+        at = f"{position['sha'][:12]}, milestone {position['index']}" if position["sha"] else "unknown"
+        pairs([("milestone", f"{at} ({position['source']}): {escape(position['why'])}")])
+        for choice in position["choices"]:
+            say(f"  {escape(choice)}")
+        for one in entry["drift"]:
+            say(f"Differs, {one['policy']}: {one['drift']} of {escape(one['subject'])}")
+            for line in one["lines"]:
+                say(f"  {escape(line)}")
+        for name in entry["kept_aside"]:
+            say(f"Kept aside: `holdfast restore {name}`")

@@ -1,0 +1,386 @@
+"""Where a milestone is now: weighs what was collected about a history, and answers with one record or none. Never looks itself.
+
+Evidence, in the order in which it is believed:
+
+    log, sidecar            a record names a commit, and the history contains it                      certain
+    post_rewrite            git itself said which commit became which                                 certain
+    git_log_run_specific    the commit's trailers or subject name the run                             strong
+    patch_id                the commit changes exactly what the milestone changed                     strong
+    range_diff              git pairs the two; strong only if author and time are the same too        strong or weak
+    squash                  the commit changes at once what several up to the milestone changed       strong
+    tree                    the commit has exactly the files the milestone had                        strong
+    git_log_legacy          the subject names a milestone, but no run                                 weak
+
+The highest milestone wins. A weak answer never goes before a better one, whatever its milestone; it is then only named
+among the choices. What has no record in a log that has others is weak too: anybody can write a trailer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import pairwise
+from typing import NamedTuple
+
+from holdfast.core.subjects import Said
+
+ORDER = (
+    *("log", "sidecar", "post_rewrite", "git_log_run_specific", "patch_id", "range_diff", "squash", "tree"),
+    *("git_log_legacy", "none"),
+)
+CERTAIN, STRONG, WEAK = "certain", "strong", "weak"
+_WHAT = {
+    "patch_id": "it changes exactly what the milestone changed",
+    "squash": "it changes at once what was changed step by step up to this milestone, so it is a squash",
+    "tree": "it has exactly the files that the milestone had",
+}
+_PAIRED = {
+    True: (STRONG, "and both have the same author and time"),
+    False: (WEAK, "but author or time differ"),
+}
+_SHOWN = 3
+
+
+class Known(NamedTuple):
+    """What a record knows of one milestone. `base` is the commit on which the run's first milestone was built."""
+
+    checkpoint_id: str
+    run_id: str
+    index: int  # type: ignore[assignment]  # a tuple has a method of this name; nobody calls it here
+    title: str
+    sha: str
+    tree: str | None
+    patch_id: str | None
+    parent: str | None
+    branch: str | None
+    base: str | None
+    source: str
+
+
+class Position(NamedTuple):
+    """The answer. `was` is the commit in the record, if the milestone is at another one now."""
+
+    source: str
+    confidence: str
+    sha: str | None
+    index: int | None  # type: ignore[assignment]  # as above
+    checkpoint_id: str | None
+    was: str | None
+    why: str
+    choices: tuple[str, ...]
+
+
+class Commit(NamedTuple):
+    """One commit of a history. `stamp` is its author and the time of authorship, which survive a rewrite."""
+
+    sha: str
+    tree: str
+    parents: tuple[str, ...]
+    stamp: str
+    said: Said | None
+
+
+class Line:
+    """The history of a commit, newest first. `beyond` are commits that it contains, but that lie too far back to be listed."""
+
+    def __init__(self, commits: Sequence[Commit]) -> None:
+        self.commits = commits
+        self.place = {commit.sha: number for number, commit in enumerate(commits)}
+        self.beyond: frozenset[str] = frozenset()
+
+    def __contains__(self, sha: str) -> bool:
+        return sha in self.place or sha in self.beyond
+
+    def distance(self, sha: str) -> int:
+        return self.place.get(sha, len(self.commits))
+
+    def since(self, base: str | None) -> list[Commit]:
+        """The commits that do not belong to the history of `base`, newest first; all, if it is not in this one."""
+        old = self._history(base) if base in self.place else set()
+        return [commit for commit in self.commits if commit.sha not in old]
+
+    def _history(self, sha: str | None) -> set[str]:
+        seen: set[str] = set()
+        waiting = [sha] if sha else []
+        while waiting:
+            name = waiting.pop()
+            if name not in seen and name in self.place:
+                seen.add(name)
+                waiting.extend(self.commits[self.place[name]].parents)
+        return seen
+
+    def changing(self, commits: Iterable[Commit]) -> Iterator[Commit]:
+        """Those that changed a file: a commit without a change says nothing by having the files of its parent."""
+        for commit in commits:
+            before = self.place.get(commit.parents[0]) if commit.parents else None
+            if before is None or self.commits[before].tree != commit.tree:
+                yield commit
+
+
+class Found(NamedTuple):
+    """One milestone in the history, and by which evidence."""
+
+    source: str
+    confidence: str
+    sha: str
+    index: int  # type: ignore[assignment]  # as above
+    checkpoint_id: str | None
+    was: str | None
+    why: str
+
+
+class Pair(NamedTuple):
+    """Two commits that git takes for versions of the same change; `sure` if author and time say so too."""
+
+    old: str
+    new: str
+    sure: bool
+
+
+def of_run(records: Iterable[Known], run_id: str) -> list[Known]:
+    """The records of this run by milestone, the best source last. What contradicts the log is left out."""
+    ours = {record for record in records if record.run_id == run_id}
+    logged = {record.checkpoint_id: record.index for record in ours if record.source == "log"}
+    sound = [record for record in ours if logged.get(record.checkpoint_id, record.index) == record.index]
+    return sorted(sound, key=lambda record: (record.index, record.checkpoint_id, -_rank(record.source), record.sha))
+
+
+def _rank(source: str) -> int:
+    return ORDER.index(source) if source in ORDER else len(ORDER)
+
+
+def short(sha: str) -> str:
+    return sha[:12]
+
+
+# --- evidence
+
+
+def by_record(records: Iterable[Known], line: Line) -> Iterator[Found]:
+    for record in records:
+        if record.sha in line:
+            why = f"the {record.source} names this commit, and the history contains it"
+            yield _found(record, record.source, CERTAIN, record.sha, why)
+
+
+def by_rewrite(records: Iterable[Known], rewrites: Sequence[tuple[str, str]], line: Line) -> Iterator[Found]:
+    """Follow what git said about rewritten commits, as far as it leads to this history. A chain that bites its tail is none."""
+    news: dict[str, list[str]] = {}
+    for old, new in rewrites:
+        news.setdefault(old, []).append(new)
+    for record in records:
+        ends = [sha for sha in _followed(record.sha, news) if sha in line and sha != record.sha]
+        if ends:
+            yield _found(record, "post_rewrite", CERTAIN, min(ends, key=line.distance), "git recorded the rewrite")
+
+
+def _followed(sha: str, news: Mapping[str, Sequence[str]]) -> list[str]:
+    """Every commit that a commit became, through any number of rewrites; nothing if the rewrites go in a circle."""
+    reached: list[str] = []
+    trail, waiting = {sha}, [(sha, iter(news.get(sha, ())))]
+    done: set[str] = set()
+    while waiting:
+        name, left = waiting[-1]
+        new = next(left, None)
+        if new is None:
+            waiting.pop()
+            trail.discard(name)
+            done.add(name)
+        elif new in trail:
+            return []
+        elif new not in done:
+            reached.append(new)
+            trail.add(new)
+            waiting.append((new, iter(news.get(new, ()))))
+    return reached
+
+
+def by_name(records: Sequence[Known], run_id: str, line: Line) -> Iterator[Found]:
+    """Commits that name this run. One that contradicts a record is not believed; one that no log knows is weak."""
+    named: dict[str, list[tuple[Commit, Said]]] = {}
+    for commit in line.commits:
+        if commit.said is not None and commit.said.run_id == run_id and commit.said.checkpoint_id is not None:
+            named.setdefault(commit.said.checkpoint_id, []).append((commit, commit.said))
+    logged = any(record.source == "log" for record in records)
+    for checkpoint_id, carriers in named.items():
+        record = _recorded(records, carriers[0][1])
+        numbers = {said.index for _, said in carriers} - {None} if record is None else {record.index}
+        agreed = [commit for commit, said in carriers if said.index is None or said.index in numbers]
+        if len(numbers) == 1 and agreed:
+            yield _named(checkpoint_id, numbers.pop() or 0, record, agreed, logged)
+
+
+def _recorded(records: Sequence[Known], said: Said) -> Known | None:
+    """The record a message speaks of. Runr's messages name no checkpoint, only a milestone."""
+    same = [record for record in records if record.checkpoint_id == said.checkpoint_id]
+    if not same and said.kind == "run_specific":
+        same = [record for record in records if record.index == said.index]
+    return same[-1] if same else None
+
+
+def _named(checkpoint_id: str, index: int, record: Known | None, carriers: list[Commit], logged: bool) -> Found:
+    sha, more = carriers[0].sha, len(carriers) - 1
+    why = "its message names the run and the milestone"
+    if more:
+        why += f", and so does that of {more} older commit{'s' * (more > 1)} in this history"
+    if record is None:
+        unknown = "; the log does not know it" if logged else ""
+        return Found("git_log_run_specific", WEAK if logged else STRONG, sha, index, checkpoint_id, None, why + unknown)
+    return _found(record, "git_log_run_specific", STRONG, sha, why)
+
+
+def by_content(
+    source: str, records: Sequence[Known], values: Mapping[str, str], commits: Mapping[str, Sequence[str]]
+) -> Iterator[Found]:
+    """Commits that are equal to a record in some value (`values`: of a record's commit; `commits`: by value, oldest first).
+
+    Milestones that are equal to each other take the equal commits in turn, so that one commit is never taken for two of them.
+    """
+    alike: dict[str, list[Known]] = {}
+    for record in records:
+        if value := values.get(record.sha):
+            alike.setdefault(value, []).append(record)
+    for value, same in alike.items():
+        turns, equal = _turns(same), commits.get(value, ())
+        for record, turn in zip(same, turns, strict=True):
+            if turn < len(equal):
+                sha = equal[-1] if turn == max(turns) else equal[turn]
+                yield _found(record, source, STRONG, sha, _WHAT[source])
+
+
+def _turns(records: Sequence[Known]) -> list[int]:
+    """Each record's turn. Milestones on one commit have the same, and so have records of one checkpoint."""
+    turns: dict[str, int] = {}
+    given = []
+    for record in records:
+        names = (record.sha, record.checkpoint_id)
+        turn = next((turns[name] for name in names if name in turns), len(set(turns.values())))
+        turns.update(dict.fromkeys(names, turn))
+        given.append(turn)
+    return given
+
+
+def by_pair(records: Iterable[Known], pairs: Iterable[Pair]) -> Iterator[Found]:
+    news = {pair.old: pair for pair in pairs}
+    for record in records:
+        if pair := news.get(record.sha):
+            confidence, stamp = _PAIRED[pair.sure]
+            why = f"git pairs it with the milestone's commit by what it changes, {stamp}"
+            yield _found(record, "range_diff", confidence, pair.new, why)
+
+
+def by_legacy(records: Sequence[Known], run_id: str, line: Line) -> tuple[Found | None, str]:
+    """The last milestone that names no run, if it can only be this one's; else why not."""
+    said = [(commit, commit.said) for commit in line.commits if commit.said is not None]
+    old = [(commit.sha, one.index) for commit, one in said if one.kind == "legacy" and one.index is not None]
+    if not old:
+        return None, ""
+    if records:
+        return None, "the run has records of its own, and they name other commits"
+    if any(one.run_id not in (None, run_id) for _, one in said):
+        return None, "the history names another run too"
+    if any(later <= earlier for (_, later), (_, earlier) in pairwise(old)):
+        return None, "they count more than once from the beginning, so they are of more than one run"
+    why = "its subject names the milestone, but no run; it may be another run's"
+    return Found("git_log_legacy", WEAK, *old[0], None, None, why), ""
+
+
+def _found(record: Known, source: str, confidence: str, sha: str, why: str) -> Found:
+    was = record.sha if record.sha != sha else None
+    return Found(source, confidence, sha, record.index, record.checkpoint_id, was, why)
+
+
+# --- the answer
+
+
+def best_of(found: Iterable[Found], line: Line) -> Found | None:
+    """The highest milestone of the sure ones; of the weak ones only if there is no sure one."""
+    every = list(found)
+    sure = [one for one in every if one.confidence != WEAK]
+    return max(sure or every, key=lambda one: _weight(one, line), default=None)
+
+
+def _weight(one: Found, line: Line) -> tuple[int, int, int, str]:
+    return one.index, -_rank(one.source), -line.distance(one.sha), one.checkpoint_id or ""
+
+
+def above(records: Sequence[Known], found: Sequence[Found], line: Line) -> list[Known]:
+    """The records that are higher than what is surely found, and so still to be looked for."""
+    best = best_of((one for one in found if one.confidence != WEAK), line)
+    return [record for record in records if best is None or record.index > best.index]
+
+
+def answer(found: Sequence[Found], records: Sequence[Known], line: Line, notes: Sequence[str]) -> Position | None:
+    """The position with its reason, and what else there may be; None if nothing was found."""
+    best = best_of(found, line)
+    if best is None:
+        return None
+    moved = f" (it was {short(best.was)})" if best.was else ""
+    parts = [
+        f"Milestone {best.index} is commit {short(best.sha)}{moved}: {best.why}",
+        *_missing(best, records),
+        *_few(notes),
+    ]
+    return Position(
+        best.source,
+        best.confidence,
+        best.sha,
+        best.index,
+        best.checkpoint_id,
+        best.was,
+        "; ".join(parts) + ".",
+        tuple(_others(best, found)),
+    )
+
+
+def _missing(best: Found, records: Sequence[Known]) -> Iterator[str]:
+    higher = [record for record in records if record.index > best.index]
+    if higher:
+        last = higher[-1]
+        yield f"milestone {last.index} ({short(last.sha)}) was not found in this history"
+
+
+def _few(notes: Iterable[str]) -> list[str]:
+    """Each once, and not too many of them for a sentence."""
+    different = list(dict.fromkeys(notes))
+    more = len(different) - _SHOWN
+    return different[:_SHOWN] + ([f"and {more} more remarks of this kind"] if more > 0 else [])
+
+
+def _others(best: Found, found: Sequence[Found]) -> Iterator[str]:
+    """What a person may decide: to confirm a weak answer, or to take a weak one that is higher."""
+    if best.confidence == WEAK:
+        yield f"If commit {short(best.sha)} really is milestone {best.index} of this run, confirm it."
+        yield "If it is not, start from the first milestone."
+    weak = {(one.index, one.sha): one for one in found if one.confidence == WEAK and one.index > best.index}
+    for one in sorted(weak.values(), key=lambda one: -one.index)[:_SHOWN]:
+        yield f"Commit {short(one.sha)} may be milestone {one.index}: {one.why}."
+
+
+def nowhere(why: str, choices: Iterable[str]) -> Position:
+    return Position("none", "none", None, None, None, None, why, tuple(choices))
+
+
+def lost(run_id: str, records: Sequence[Known], notes: Sequence[str]) -> str:
+    """Why nothing was found, in one sentence."""
+    known = f"none of its {len(records)} recorded milestones" if records else "no milestone of it is recorded, and none"
+    extra = "".join(f"; {note}" for note in _few(notes))
+    return f"The position of run {run_id} is unknown: {known} is in this history{extra}."
+
+
+def choices_for(
+    records: Sequence[Known], there: Iterable[str], homes: Mapping[str, Sequence[str]], legacy: Sequence[str]
+) -> Iterator[str]:
+    """What a person may do when nothing was found. `homes` are the branches on which a commit still is."""
+    kept = set(there)
+    for record in reversed(records[-_SHOWN:]):
+        name = f"Milestone {record.index} was commit {short(record.sha)}"
+        branches = ", ".join(homes.get(record.sha, ())[:_SHOWN])
+        if branches:
+            yield f"{name}, which is on {branches}: switch to that branch, or merge it."
+        elif record.sha in kept:
+            yield f"{name}, which git still has, on no branch: make a branch there, or pick it."
+        else:
+            yield f"{name}, which git no longer has: restore checkpoint {record.checkpoint_id}, if its snapshot was kept."
+    yield from legacy
+    yield "If you know the commit of the last milestone, check it out and confirm it."
+    yield "Start from the first milestone."

@@ -1,0 +1,212 @@
+"""`holdfast init`, `checkpoint`, `show --diff` and `restore`, and what `doctor` says of a repository, as a user types them."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+
+@pytest.fixture
+def home(tmp_path):
+    folder = tmp_path / "home"
+    folder.mkdir()
+    (folder / ".gitconfig").write_text("[user]\n\tname = A. User\n\temail = user@example.org\n")
+    return folder
+
+
+@pytest.fixture
+def environ(home):
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("HOLDFAST_", "GIT_"))}
+    return {**kept, "HOME": str(home), "XDG_CONFIG_HOME": str(home / ".config"), "NO_COLOR": "1"}
+
+
+@pytest.fixture
+def repo(tmp_path, environ):
+    top = tmp_path / "project"
+    top.mkdir()
+    run(["git", "init", "-q", "-b", "main"], top, environ)
+    (top / "readme.txt").write_text("hello\n")
+    run(["git", "add", "-A"], top, environ)
+    run(["git", "commit", "-q", "-m", "first"], top, environ)
+    return top
+
+
+def run(command, cwd, environ, code=0):
+    done = subprocess.run(command, cwd=cwd, env=environ, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == code, (command, done.stdout, done.stderr)
+    return done.stdout
+
+
+def holdfast(repo, environ, *words, code=0):
+    return run([sys.executable, "-m", "holdfast", *words], repo, environ, code)
+
+
+def told(repo, environ, *words, code=0):
+    return json.loads(holdfast(repo, environ, *words, "--json", code=code))
+
+
+def test_init_twice_changes_nothing_the_second_time(repo, environ):
+    assert told(repo, environ, "init")["done"]
+    assert (repo / ".gitignore").read_text().splitlines().count(".holdfast/") == 1
+    before = (repo / ".gitignore").read_bytes()
+    assert told(repo, environ, "init")["done"] == []
+    assert (repo / ".gitignore").read_bytes() == before
+
+
+def test_a_checkpoint_is_taken_shown_and_restored_beside_the_repository(repo, environ):
+    holdfast(repo, environ, "init")
+    (repo / "new.txt").write_text("not yet committed\n")
+    mark = told(repo, environ, "checkpoint", "before lunch")["checkpoint"]
+    assert mark["commit"] is None and mark["snapshot"]
+    (repo / "new.txt").unlink()
+    assert "not yet committed" in holdfast(repo, environ, "show", mark["checkpoint_id"], "--diff")
+    assert "before lunch" in holdfast(repo, environ, "show", mark["checkpoint_id"])
+    done = told(repo, environ, "restore", mark["checkpoint_id"][-8:])["restored"]
+    assert os.path.dirname(done["path"]) == str(repo.parent)
+    with open(os.path.join(done["path"], "new.txt")) as file:
+        assert file.read() == "not yet committed\n"
+    assert not (repo / "new.txt").exists()
+    assert "snapshot" in holdfast(repo, environ, "checkpoint", "--list")
+
+
+def test_a_milestone_is_committed_and_found_again_after_a_rebase(repo, environ):
+    holdfast(repo, environ, "init", "--hooks")
+    run(["git", "switch", "-q", "-c", "work"], repo, environ)
+    (repo / "parser.py").write_text("pass\n")
+    mark = told(repo, environ, "checkpoint", "--commit", "parser works")["checkpoint"]
+    assert (mark["index"], mark["sidecar_written"]) == (0, True)
+    assert run(["git", "status", "--porcelain"], repo, environ) == ""
+    run(["git", "switch", "-q", "main"], repo, environ)
+    (repo / "other.txt").write_text("meanwhile\n")
+    run(["git", "add", "-A"], repo, environ)
+    run(["git", "commit", "-q", "-m", "meanwhile"], repo, environ)
+    run(["git", "switch", "-q", "work"], repo, environ)
+    run(["git", "rebase", "-q", "main"], repo, environ)
+    shown = told(repo, environ, "show", mark["checkpoint_id"])["checkpoint"]
+    assert shown["now_at"] == run(["git", "rev-parse", "HEAD"], repo, environ).strip() != mark["commit"]
+    assert shown["source"] in ("post_rewrite", "git_log_run_specific")
+
+
+def test_in_place_shows_first_what_it_would_do_and_keeps_what_is_there(repo, environ):
+    holdfast(repo, environ, "init")
+    (repo / "readme.txt").write_text("version one\n")
+    mark = told(repo, environ, "checkpoint", "one")["checkpoint"]
+    (repo / "readme.txt").write_text("version two\n")
+    assert "readme.txt" in holdfast(repo, environ, "restore", mark["checkpoint_id"], "--in-place", "--preview")
+    assert (repo / "readme.txt").read_text() == "version two\n"
+    done = told(repo, environ, "restore", mark["checkpoint_id"], "--in-place")["restored"]
+    assert (repo / "readme.txt").read_text() == "version one\n"
+    told(repo, environ, "restore", done["kept"], "--in-place")
+    assert (repo / "readme.txt").read_text() == "version two\n"
+
+
+def test_doctor_names_what_is_not_well_and_its_advice_runs(repo, environ):
+    found = told(repo, environ, "doctor")["findings"]
+    (ignored,) = [one for one in found if one["check"] == "ignored"]
+    assert (ignored["level"], ignored["fix"]) == ("warn", "holdfast init")
+    holdfast(repo, environ, "init")
+    (repo / "a.txt").write_text("a\n")
+    mark = told(repo, environ, "checkpoint", "--commit", "a")["checkpoint"]
+    sidecar = repo / ".holdfast" / "checkpoints" / f"{mark['checkpoint_id']}.json"
+    sidecar.unlink()
+    found = told(repo, environ, "doctor")["findings"]
+    (missing,) = [one for one in found if one["check"] == "sidecars"]
+    assert missing["fix"] == "holdfast doctor --fix"
+    assert any("again" in line for line in told(repo, environ, "doctor", "--fix")["done"])
+    assert json.loads(sidecar.read_text())["sha"] == mark["commit"]
+    assert all(one["level"] == "ok" for one in told(repo, environ, "doctor")["findings"])
+
+
+def test_doctor_links_a_sidecar_to_the_commit_that_took_the_place_of_its_own(repo, environ):
+    holdfast(repo, environ, "init")
+    (repo / "a.txt").write_text("a\n")
+    mark = told(repo, environ, "checkpoint", "--commit", "a")["checkpoint"]
+    run(["git", "commit", "-q", "--amend", "--no-edit", "--date", "2020-01-01T00:00:00Z"], repo, environ)
+    run(["git", "reflog", "expire", "--expire=now", "--all"], repo, environ)
+    run(["git", "update-ref", "-d", f"refs/holdfast/checkpoints/{mark['checkpoint_id']}"], repo, environ)
+    run(["git", "gc", "-q", "--prune=now"], repo, environ)
+    now = run(["git", "rev-parse", "HEAD"], repo, environ).strip()
+    done = told(repo, environ, "doctor", "--fix")["done"]
+    assert any(now[:12] in line and mark["commit"][:12] in line for line in done)
+
+
+@pytest.mark.parametrize("words", [
+    ("checkpoint", "x"), ("checkpoint", "--list"), ("restore", "abcdef"), ("init",), ("show", "abcdef", "--diff"),
+])  # fmt: skip
+def test_outside_of_a_repository_it_says_so(tmp_path, environ, words):
+    folder = tmp_path / "plain"
+    folder.mkdir()
+    answer = subprocess.run(
+        [sys.executable, "-m", "holdfast", *words], cwd=folder, env=environ, capture_output=True, text=True, check=False
+    )
+    assert answer.returncode not in (0, 1) and "Traceback" not in answer.stderr
+    assert "git" in answer.stderr
+
+
+def test_an_unknown_checkpoint_makes_nothing(repo, environ):
+    before = sorted(path.name for path in repo.iterdir())
+    for words in (("restore", "0123456789"), ("show", "0123456789", "--diff"), ("resume", "0123456789", "--plan")):
+        holdfast(repo, environ, *words, code=66)
+    assert sorted(path.name for path in repo.iterdir()) == before
+
+
+def test_a_hundred_checkpoints_at_once_in_ten_worktrees_have_ids_of_their_own(repo, environ, tmp_path):
+    holdfast(repo, environ, "init")
+    run(["git", "add", "-A"], repo, environ)
+    run(["git", "commit", "-q", "-m", "ignore"], repo, environ)
+    trees = []
+    for number in range(10):
+        trees.append(tmp_path / f"tree-{number}")
+        run(["git", "worktree", "add", "-q", "-b", f"side-{number}", str(trees[-1])], repo, environ)
+        (trees[-1] / "work.txt").write_text(f"{number}\n")
+    with ThreadPoolExecutor(8) as pool:
+        marks = list(
+            pool.map(lambda at: told(trees[at % 10], environ, "checkpoint", f"c{at}")["checkpoint"], range(100))
+        )
+    assert len({mark["checkpoint_id"] for mark in marks}) == 100
+    status = told(repo, environ, "status", "--all")
+    assert len({one["run_id"] for one in status["runs"]}) == 100
+    assert len(told(repo, environ, "checkpoint", "--list")["checkpoints"]) == 100
+    assert not list(repo.rglob("*.lock"))
+
+
+def everything(repo):
+    """Every file of the repository, of git's folder and of ours, with its bytes and its time."""
+    paths = sorted(path for path in repo.rglob("*") if path.is_file() and not path.is_symlink())
+    return {str(path): (path.read_bytes(), path.stat().st_mtime_ns) for path in paths}
+
+
+def test_looking_at_a_repository_changes_nothing_in_it(repo, environ):
+    program = repo.parent / "work.py"
+    program.write_text(
+        "import os, signal, holdfast\n"
+        "with holdfast.run('mission') as run:\n"
+        "    place = run.workspace('.')\n"
+        "    open('a.txt', 'w').write('a')\n"
+        "    place.milestone('part a')\n"
+        "    open('half.txt', 'w').write('half')\n"
+        "    os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    holdfast(repo, environ, "init")
+    run([sys.executable, str(program)], repo, environ, code=-9)
+    (mark,) = told(repo, environ, "checkpoint", "--list")["checkpoints"]
+    run_id = mark["run"]
+    before = everything(repo)
+    for words in (
+        ["resume", run_id, "--plan"], ["resume", run_id, "--plan", "--json"], ["show", mark["checkpoint"]],
+        ["show", mark["checkpoint"], "--diff"], ["doctor"], ["checkpoint", "--list"], ["status"], ["resume"],
+        ["restore", mark["checkpoint"], "--in-place", "--preview"],
+    ):  # fmt: skip
+        holdfast(repo, environ, *words)
+        assert everything(repo) == before, words
+    plan = told(repo, environ, "resume", run_id, "--plan")
+    (seen,) = plan["repositories"]
+    assert (seen["checkpoint"]["source"], seen["checkpoint"]["index"]) == ("log", 0)
+    assert [one["drift"] for one in seen["drift"]] == ["tree"] and "half.txt" in seen["drift"][0]["lines"][0]
+    text = holdfast(repo, environ, "resume", run_id, "--plan")
+    assert "half.txt" in text and "milestone 0" in text, "text and JSON agree"

@@ -1,0 +1,288 @@
+"""Of all evidence the highest sure milestone is the answer, with one record's commit and number, and a reason."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast.core.position import (
+    ORDER,
+    Commit,
+    Found,
+    Known,
+    Line,
+    Pair,
+    above,
+    answer,
+    best_of,
+    by_content,
+    by_legacy,
+    by_name,
+    by_pair,
+    by_record,
+    by_rewrite,
+    choices_for,
+    lost,
+    nowhere,
+    of_run,
+)
+from holdfast.core.subjects import Said
+
+
+def known(index, sha, checkpoint_id=None, source="log", run_id="r", **more):
+    least = {"tree": None, "patch_id": None, "parent": None, "branch": None, "base": None, "title": "t"}
+    name = checkpoint_id or f"c{index}"
+    return Known(checkpoint_id=name, run_id=run_id, index=index, sha=sha, source=source, **{**least, **more})
+
+
+def line(*shas, said=None, trees=None):
+    """A straight history, newest first."""
+    said, trees = said or {}, trees or {}
+    pairs = zip(shas, [*shas[1:], None], strict=True)
+    return Line(
+        [Commit(sha, trees.get(sha, f"t-{sha}"), (under,) if under else (), "", said.get(sha)) for sha, under in pairs]
+    )
+
+
+def trailer(index, checkpoint_id=None, run_id="r"):
+    return Said(run_id, checkpoint_id or f"c{index}", index, "t", "trailer")
+
+
+def legacy(index):
+    return Said(None, None, index, "t", "legacy")
+
+
+def found(source="log", confidence="certain", sha="a", index=0, checkpoint_id="c"):
+    return Found(source, confidence, sha, index, checkpoint_id, None, "so it is")
+
+
+# --- records
+
+
+def test_only_this_run_counts_and_the_log_goes_before_a_sidecar_that_contradicts_it():
+    records = [
+        known(1, "a", "x"),
+        known(9, "a", "x", "sidecar"),
+        known(1, "b", "x", "sidecar"),
+        known(3, "c", run_id="q"),
+    ]
+    assert of_run(records, "r") == [records[2], records[0]]
+
+
+def test_a_record_counts_if_the_history_contains_its_commit():
+    records = of_run([known(0, "a"), known(1, "gone"), known(2, "far"), known(0, "b", source="sidecar")], "r")
+    history = line("b", "a")
+    history.beyond = frozenset({"far"})
+    assert {(one.source, one.sha, one.index) for one in by_record(records, history)} == {
+        ("log", "a", 0),
+        ("sidecar", "b", 0),
+        ("log", "far", 2),
+    }
+
+
+# --- rewrites
+
+
+def rewritten(rewrites, history, sha="a"):
+    return [(one.sha, one.was) for one in by_rewrite([known(0, sha)], rewrites, history)]
+
+
+def test_rewrites_are_followed_to_the_commit_that_is_nearest_to_the_tip():
+    assert rewritten([("a", "b"), ("b", "c")], line("c")) == [("c", "a")]
+    assert rewritten([("a", "b"), ("b", "c")], line("b")) == [("b", "a")]
+    assert rewritten([("a", "b"), ("a", "c")], line("c", "x", "b")) == [("c", "a")]
+    assert rewritten([("a", "b"), ("b", "d"), ("a", "c"), ("c", "d")], line("d")) == [("d", "a")]
+    assert rewritten([("b", "c")], line("c")) == []
+
+
+def test_rewrites_in_a_circle_lead_nowhere():
+    for circle in ([("a", "a")], [("a", "b"), ("b", "a")], [("a", "b"), ("b", "c"), ("c", "b")]):
+        assert rewritten(circle, line("c", "b")) == []
+
+
+def test_a_very_long_chain_of_rewrites_is_followed():
+    chain = [(f"s{number}", f"s{number + 1}") for number in range(50_000)]
+    assert rewritten(chain, line("s50000"), "s0") == [("s50000", "s0")]
+
+
+@given(st.lists(st.tuples(st.sampled_from("abcdef"), st.sampled_from("abcdef")), max_size=15))
+def test_any_rewrites_lead_into_the_history_or_nowhere(rewrites):
+    assert all(new in "de" and was == "a" for new, was in rewritten(rewrites, line("e", "d")))
+
+
+# --- names
+
+
+def named(records, history):
+    return {(one.sha, one.index, one.confidence, one.was) for one in by_name(of_run(records, "r"), "r", history)}
+
+
+def test_the_commit_nearest_to_the_tip_is_taken_of_those_that_name_a_checkpoint():
+    history = line("n", "x", "o", said={"n": trailer(1), "o": trailer(1)})
+    assert named([], history) == {("n", 1, "strong", None)}
+    assert named([known(1, "o")], history) == {("n", 1, "strong", "o")}
+    assert "1 older commit in" in next(by_name([], "r", history)).why
+
+
+def test_a_name_that_the_log_does_not_know_is_weak_and_one_that_no_sidecar_knows_is_not():
+    history = line("n", said={"n": trailer(5)})
+    assert named([known(1, "o")], history) == {("n", 5, "weak", None)}
+    assert named([known(1, "o", source="sidecar")], history) == {("n", 5, "strong", None)}
+
+
+def test_a_message_that_contradicts_its_record_or_another_message_is_not_believed():
+    history = line("f", "n", said={"f": trailer(50, "c1"), "n": trailer(1)})
+    assert named([known(1, "o")], history) == {("n", 1, "strong", "o")}
+    assert named([], history) == set()
+    assert named([known(1, "o")], line("f", said={"f": trailer(50, "c1")})) == set()
+
+
+def test_a_message_without_a_number_gets_it_from_the_record():
+    history = line("n", said={"n": Said("r", "c1", None, "t", "trailer")})
+    assert named([known(1, "o")], history) == {("n", 1, "strong", "o")}
+    assert named([], history) == set()
+
+
+def test_other_runs_and_snapshots_name_nothing_here():
+    history = line("n", "m", said={"n": trailer(1, run_id="q"), "m": Said(None, "c1", 1, "t", "trailer")})
+    assert named([known(1, "o")], history) == set()
+
+
+# --- equal content
+
+
+def matched(records, values, commits):
+    return {(one.checkpoint_id, one.sha) for one in by_content("tree", records, values, commits)}
+
+
+def test_equal_commits_go_to_equal_milestones_in_turn():
+    records = [known(0, "a"), known(1, "b"), known(2, "c")]
+    values = {"a": "same", "b": "other", "c": "same"}
+    assert matched(records, values, {"same": ["n1"]}) == {("c0", "n1")}
+    assert matched(records, values, {"same": ["n1", "n2"]}) == {("c0", "n1"), ("c2", "n2")}
+    assert matched(records, values, {"same": ["n1", "n2", "n3"]}) == {("c0", "n1"), ("c2", "n3")}
+
+
+def test_milestones_on_one_commit_and_records_of_one_checkpoint_have_the_same_turn():
+    assert matched([known(0, "a"), known(1, "a")], {"a": "v"}, {"v": ["n"]}) == {("c0", "n"), ("c1", "n")}
+    twice = [known(0, "a", "c"), known(0, "b", "c", "sidecar")]
+    assert matched(twice, {"a": "v", "b": "v"}, {"v": ["n"]}) == {("c", "n")}
+
+
+def test_what_has_no_value_is_equal_to_nothing():
+    assert matched([known(0, "a"), known(1, "b")], {}, {"": ["n"]}) == set()
+
+
+def test_a_pair_is_strong_only_if_author_and_time_agree():
+    pairs = [Pair("a", "x", True), Pair("b", "y", False), Pair("q", "z", True)]
+    assert [(one.sha, one.confidence) for one in by_pair([known(0, "a"), known(1, "b")], pairs)] == [
+        ("x", "strong"),
+        ("y", "weak"),
+    ]
+
+
+# --- legacy
+
+
+def test_subjects_without_a_run_count_only_if_they_can_be_of_one_run():
+    rising = line("b", "a", said={"b": legacy(3), "a": legacy(1)})
+    one, why = by_legacy([], "r", rising)
+    assert (one.sha, one.index, one.confidence, why) == ("b", 3, "weak", "")
+    assert by_legacy([known(0, "x")], "r", rising)[0] is None
+    assert by_legacy([], "r", line("b", "a", said={"b": legacy(1), "a": legacy(1)}))[0] is None
+    assert by_legacy([], "r", line("b", "a", said={"b": legacy(1), "a": trailer(0, run_id="q")}))[0] is None
+    assert by_legacy([], "r", line("b", "a")) == (None, "")
+
+
+# --- the history
+
+
+def test_what_is_older_than_the_base_is_left_out_through_merges_too():
+    merged = Line(
+        [
+            Commit("m", "1", ("b", "s"), "", None),
+            Commit("b", "2", ("base",), "", None),
+            Commit("s", "3", ("old",), "", None),
+            Commit("base", "4", ("old",), "", None),
+            Commit("old", "5", (), "", None),
+        ]
+    )
+    assert [one.sha for one in merged.since("base")] == ["m", "b", "s"]
+    assert len(merged.since(None)) == len(merged.since("unknown")) == 5
+
+
+def test_a_commit_that_changes_nothing_is_not_changing():
+    history = line("c", "b", "a", trees={"b": "t", "a": "t"})
+    assert [one.sha for one in history.changing(history.commits)] == ["c", "a"]
+
+
+# --- the answer
+
+
+def test_the_highest_wins_then_the_better_source_then_the_nearest_commit():
+    history = line("b", "a")
+    assert best_of([found(index=1), found("tree", "strong", "b", 2)], history).index == 2
+    assert best_of([found("tree", "strong", index=1), found("sidecar", index=1)], history).source == "sidecar"
+    assert best_of([found(sha="a"), found(sha="b")], history).sha == "b"
+    assert best_of([], history) is None
+
+
+def test_a_weak_answer_never_goes_before_a_sure_one_and_is_named_as_a_choice():
+    weak = found("git_log_run_specific", "weak", "b", 9)
+    position = answer([weak, found(index=1)], [], line("b", "a"), [])
+    assert (position.index, position.confidence) == (1, "certain")
+    assert position.choices == ("Commit b may be milestone 9: so it is.",)
+    alone = answer([weak], [], line("b", "a"), [])
+    assert (alone.index, alone.confidence) == (9, "weak") and "confirm" in alone.choices[0]
+
+
+def test_only_what_is_higher_than_the_sure_is_still_looked_for():
+    records = [known(0, "a"), known(1, "b"), known(2, "c")]
+    assert above(records, [found(index=1)], line("a")) == [records[2]]
+    assert above(records, [found("range_diff", "weak", index=2)], line("a")) == records
+    assert above(records, [found(index=2)], line("a")) == []
+
+
+def test_the_reason_names_old_and_new_and_what_is_missing():
+    moved = Found("patch_id", "strong", "b" * 40, 1, "c1", "a" * 40, "it changes the same")
+    why = answer([moved], [known(1, "a" * 40), known(2, "d" * 40)], line("b" * 40), ["the history is cut off"]).why
+    assert why == (
+        "Milestone 1 is commit bbbbbbbbbbbb (it was aaaaaaaaaaaa): it changes the same; "
+        "milestone 2 (dddddddddddd) was not found in this history; the history is cut off."
+    )
+
+
+def test_remarks_are_made_once_and_not_too_many():
+    why = answer([found()], [], line("a"), ["x", "x", *"abcdef"]).why
+    assert why == "Milestone 0 is commit a: so it is; x; a; b; and 4 more remarks of this kind."
+
+
+def test_nothing_found_has_a_reason_and_choices():
+    records = [known(0, "a" * 40), known(1, "b" * 40), known(2, "c" * 40)]
+    choices = list(choices_for(records, {"b" * 40, "c" * 40}, {"c" * 40: ["work"]}, ["Something else."]))
+    assert [choice.split(":")[0] for choice in choices[:3]] == [
+        "Milestone 2 was commit cccccccccccc, which is on work",
+        "Milestone 1 was commit bbbbbbbbbbbb, which git still has, on no branch",
+        "Milestone 0 was commit aaaaaaaaaaaa, which git no longer has",
+    ]
+    assert choices[3] == "Something else." and len(choices) == 6
+    position = nowhere(lost("r", records, []), choices)
+    assert position[:6] == ("none", "none", None, None, None, None)
+    assert position.why == "The position of run r is unknown: none of its 3 recorded milestones is in this history."
+    assert "no milestone of it is recorded" in lost("r", [], [])
+
+
+EVIDENCE = st.builds(
+    found, st.sampled_from(ORDER[:-1]), st.sampled_from(["certain", "strong", "weak"]), st.sampled_from("abc"), st.integers(0, 5)
+)  # fmt: skip
+
+
+@given(st.lists(EVIDENCE, max_size=8))
+def test_the_answer_is_always_one_of_the_evidence_and_the_highest_that_is_sure(evidence):
+    position = answer(evidence, [], line("c", "b", "a"), [])
+    if not evidence:
+        assert position is None
+        return
+    assert (position.source, position.confidence, position.sha, position.index) in {one[:4] for one in evidence}
+    sure = [one.index for one in evidence if one.confidence != "weak"]
+    assert position.index == max(sure or [one.index for one in evidence])

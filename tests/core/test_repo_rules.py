@@ -1,0 +1,81 @@
+"""What events about a repository leave in the state, and what is refused."""
+
+from __future__ import annotations
+
+import pytest
+
+from holdfast.core.errors import IllegalEvent
+from holdfast.core.events import (
+    CheckpointAbandoned,
+    CheckpointComplete,
+    CheckpointStarted,
+    Event,
+    RunFinished,
+    RunStarted,
+    SnapshotKept,
+    SnapshotSettled,
+)
+from holdfast.core.shapes import RunState, WorkspaceState
+from holdfast.core.state import fold, read_snapshot, snapshot
+
+START = RunStarted(mission_id="m")
+BEGUN = CheckpointStarted(
+    checkpoint_id="w", repo="/r", index=0, title="first", branch="refs/heads/main", parent="p", base="b"
+)
+COMPLETE = CheckpointComplete(
+    checkpoint_id="w", snapshot="s", commit="c", tree="t", patch_id="i", sidecar_written=True, left_out=("x: large",)
+)
+
+
+def after(*events: Event) -> RunState:
+    return fold([START, *events])
+
+
+def test_a_checkpoint_that_was_begun_is_open_and_knows_what_it_will_be():
+    state = after(BEGUN)
+    assert state.checkpoint_open == "w" and state.checkpoint_id is None
+    assert state.workspaces["w"] == WorkspaceState("/r", 0, "first", "refs/heads/main", "p", "b", seq=2)
+
+
+def test_a_complete_checkpoint_knows_what_was_made_and_is_the_last_one():
+    state = after(BEGUN, COMPLETE)
+    assert (state.checkpoint_open, state.checkpoint_id) == (None, "w")
+    made = state.workspaces["w"]
+    assert (made.snapshot, made.commit, made.tree, made.patch_id) == ("s", "c", "t", "i")
+    assert made.complete and made.sidecar_written is True and made.seq == 3
+    assert read_snapshot(snapshot(state)) == state
+
+
+def test_one_that_was_given_up_leaves_no_trace_in_the_state():
+    state = after(BEGUN, CheckpointAbandoned(checkpoint_id="w", why="gone"))
+    assert (state.checkpoint_open, state.workspaces) == (None, {})
+
+
+REFUSED: dict[str, tuple[tuple[Event, ...], Event, str]] = {
+    "a second one meanwhile": ((BEGUN,), CheckpointStarted(checkpoint_id="v", repo="/r"), "w is still being made"),
+    "the same one again": ((BEGUN, COMPLETE), BEGUN, "w was made before"),
+    "the end of one that has ended": ((BEGUN, COMPLETE), COMPLETE, "w is not being made"),
+    "giving up what is complete": ((BEGUN, COMPLETE), CheckpointAbandoned(checkpoint_id="w"), "w is not being made"),
+    "giving up what was never begun": ((), CheckpointAbandoned(checkpoint_id="w"), "w is not being made"),
+    "an end while one is being made": ((BEGUN,), RunFinished(), "still open: w"),
+    "settling what was never kept": ((), SnapshotSettled(checkpoint_id="k", settled_as="dropped"), "not kept aside"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_cannot_follow_is_refused(case):
+    before, event, why = REFUSED[case]
+    with pytest.raises(IllegalEvent, match=why):
+        after(*before, event)
+
+
+def test_work_that_is_kept_aside_is_pending_until_it_is_settled():
+    kept = SnapshotKept(checkpoint_id="k", snapshot="s", repo="/r", paths=3)
+    assert after(kept).kept_aside == {"k": "s"}
+    assert after(kept, SnapshotSettled(checkpoint_id="k", settled_as="restored")).kept_aside == {}
+    assert after(kept, RunFinished(), SnapshotSettled(checkpoint_id="k", settled_as="dropped")).kept_aside == {}
+
+
+def test_a_checkpoint_without_a_repository_is_complete_at_once():
+    state = after(CheckpointComplete(checkpoint_id="c", cursor="review"))
+    assert (state.checkpoint_id, state.cursor, state.workspaces) == ("c", "review", {})

@@ -1,0 +1,322 @@
+"""Checkpoints of a repository in a run: taken once, told truly, mended after a kill, compared when the run goes on."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+import holdfast
+from holdfast.core.errors import UsageError
+from holdfast.engine.stopping import Stopped
+
+
+class Crash(BaseException):
+    """The process is gone: nothing that follows is written."""
+
+
+def git(repo, *argv, check=True):
+    done = subprocess.run(["git", *argv], cwd=repo, capture_output=True, check=False)
+    assert not check or done.returncode == 0, done.stderr
+    return done.stdout.decode().rstrip("\n")
+
+
+@pytest.fixture(autouse=True)
+def nobody_at_the_terminal(monkeypatch):
+    monkeypatch.setattr("holdfast.adapters.terminal.is_there", lambda: False)
+    for name in ("HOLDFAST_RUN", "HOLDFAST_YES", "HOLDFAST_PLAN", "HOLDFAST_STRICTNESS", "HOLDFAST_SNAPSHOT"):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture
+def repo(tmp_path):
+    top = tmp_path / "work"
+    top.mkdir()
+    git(top, "init", "-q", "-b", "main")
+    git(top, "config", "user.name", "A. User")
+    git(top, "config", "user.email", "user@example.org")
+    (top / "readme.txt").write_text("hello\n")
+    (top / ".gitignore").write_text(".holdfast/\n*.log\n")
+    git(top, "add", "-A")
+    git(top, "commit", "-q", "-m", "first")
+    git(top, "switch", "-q", "-c", "work")
+    return top
+
+
+def opened(repo, **options):
+    return holdfast.run("mission", store=str(repo / ".holdfast"), run_id="run-1", **options)
+
+
+def crash(run):
+    """Leave as a kill would: the run gets no chance to say anything."""
+    run._life.end = lambda *_: iter(())
+    raise Crash
+
+
+def kinds(repo):
+    with holdfast.open_store(str(repo / ".holdfast"), read_only=True) as store:
+        return [record.kind for record in store.read("run-1")]
+
+
+def bodies(repo, kind):
+    with holdfast.open_store(str(repo / ".holdfast"), read_only=True) as store:
+        return [json.loads(record.body) for record in store.read("run-1") if record.kind == kind]
+
+
+def state_of(repo):
+    with holdfast.open_store(str(repo / ".holdfast"), read_only=True) as store:
+        return holdfast.read_state(store, "run-1")
+
+
+def sidecars(repo):
+    folder = repo / ".holdfast" / "checkpoints"
+    return {path.stem: json.loads(path.read_text()) for path in folder.glob("*.json")}
+
+
+def user_side(repo):
+    """All that is the user's: HEAD, branches, index, stash, and every file with its mode."""
+    files = {
+        str(path.relative_to(repo)): (path.lstat().st_mode, path.read_bytes() if path.is_file() else b"")
+        for path in sorted(repo.rglob("*"))
+        if not {".git", ".holdfast"} & set(path.relative_to(repo).parts)
+    }
+    refs = git(repo, "for-each-ref", "refs/heads", "refs/tags", "refs/stash")
+    return files, refs, (repo / ".git" / "HEAD").read_bytes(), (repo / ".git" / "index").read_bytes()
+
+
+def test_a_snapshot_keeps_the_workspace_and_touches_nothing_of_the_users(repo):
+    (repo / "new file.txt").write_text("untracked\n")
+    (repo / "readme.txt").write_text("changed\n")
+    before = user_side(repo)
+    with opened(repo) as run:
+        mark = run.workspace(str(repo)).snapshot("before the refactoring")
+    assert user_side(repo) == before
+    assert git(repo, "show", f"refs/holdfast/checkpoints/{mark.checkpoint_id}:new file.txt") == "untracked"
+    assert git(repo, "show", f"{mark.snapshot}:readme.txt") == "changed"
+    assert (mark.commit, mark.index, mark.sidecar_written) == (None, None, None)
+    assert kinds(repo)[1:-1] == ["environment_seen", "checkpoint_started", "checkpoint_complete"]
+
+
+def test_a_milestone_is_one_commit_with_trailers_and_a_sidecar(repo):
+    with opened(repo) as run:
+        place = run.workspace(str(repo))
+        (repo / "a.txt").write_text("a\n")
+        mark = place.milestone("part a", tier="tier1", verification_commands=["make test"])
+    message = git(repo, "log", "-1", "--format=%B")
+    assert "part a" in message.splitlines()[0]
+    assert "Holdfast-Run: run-1" in message and f"Holdfast-Checkpoint: {mark.checkpoint_id}" in message
+    assert git(repo, "status", "--porcelain") == ""
+    said = sidecars(repo)[mark.checkpoint_id]
+    assert said["schema_version"] == 1 and said["sha"] == mark.commit == git(repo, "rev-parse", "HEAD")
+    assert (said["milestone_index"], said["milestone_title"], said["tier"]) == (0, "part a", "tier1")
+    assert said["verification_commands"] == ["make test"] and said["branch"] == "refs/heads/work"
+    assert said["tree"] == git(repo, "rev-parse", "HEAD^{tree}")
+    assert bodies(repo, "checkpoint_complete")[0]["sidecar_written"] is True
+
+
+def test_two_milestones_on_one_commit_are_two_sidecars(repo):
+    with opened(repo) as run:
+        place = run.workspace(str(repo))
+        (repo / "a.txt").write_text("a\n")
+        first, second = place.milestone("part a"), place.milestone("nothing to do")
+    assert first.commit == second.commit and (first.index, second.index) == (0, 1)
+    assert {one["milestone_index"] for one in sidecars(repo).values()} == {0, 1}
+    assert "tier" not in sidecars(repo)[second.checkpoint_id]
+
+
+def test_what_was_taken_is_not_taken_again_when_the_run_goes_on(repo):
+    def body(run):
+        place = run.workspace(str(repo))
+        (repo / "a.txt").write_text("a\n")
+        return place.snapshot("s"), place.milestone("part a")
+
+    with pytest.raises(Crash), opened(repo) as run:
+        first = body(run)
+        crash(run)
+    with opened(repo) as run:
+        assert body(run) == first
+    assert kinds(repo).count("checkpoint_complete") == 2
+    assert len(git(repo, "log", "--format=%H", "main..work").split()) == 1
+    (selected,) = bodies(repo, "resume_checkpoint_selected")
+    assert (selected["source"], selected["index"], selected["sha"]) == ("log", 0, first[1].commit)
+
+
+def test_a_sidecar_that_cannot_be_written_is_an_event_and_the_run_goes_on(repo):
+    (repo / ".holdfast").mkdir(mode=0o700)
+    (repo / ".holdfast" / "checkpoints").write_text("in the way")
+    with opened(repo) as run:
+        (repo / "a.txt").write_text("a\n")
+        mark = run.workspace(str(repo)).milestone("part a")
+    assert mark.sidecar_written is False
+    (failed,) = bodies(repo, "checkpoint_sidecar_write_failed")
+    assert failed["path"] == str(repo / ".holdfast" / "checkpoints" / f"{mark.checkpoint_id}.json")
+    assert bodies(repo, "checkpoint_complete")[0]["sidecar_written"] is False
+    assert state_of(repo).status == "finished"
+
+
+def interrupted_in(repo, monkeypatch, name):
+    """A run that is gone when the adapter's function of this name is called."""
+    from holdfast.adapters.git.repo import GitWorkspace
+
+    def gone(*_, **__):
+        raise Crash
+
+    with pytest.raises(Crash), opened(repo) as run:
+        place = run.workspace(str(repo))
+        (repo / "a.txt").write_text("a\n")
+        with monkeypatch.context() as patched:
+            patched.setattr(GitWorkspace, name, gone)
+            try:
+                place.milestone("part a")
+            except Crash:
+                crash(run)
+
+
+@pytest.mark.parametrize(("name", "ending"), [
+    ("snapshot", "checkpoint_abandoned"), ("commit", "checkpoint_abandoned"), ("write_sidecar", "checkpoint_complete"),
+])  # fmt: skip
+def test_the_next_start_completes_what_was_made_or_gives_it_up(repo, monkeypatch, name, ending):
+    interrupted_in(repo, monkeypatch, name)
+    assert state_of(repo).checkpoint_open is not None
+    with opened(repo, policies={"tree": "warn"}) as run:
+        place = run.workspace(str(repo))
+        assert ending in kinds(repo)
+        mark = place.milestone("part a")
+    assert mark.index == 0 and git(repo, "log", "--format=%H", "main..work").split() == [mark.commit]
+    assert git(repo, "show", f"{mark.commit}:a.txt") == "a"
+    assert list(sidecars(repo)) == [mark.checkpoint_id]
+
+
+def test_work_in_the_tree_that_no_checkpoint_knows_is_listed_and_refused(repo):
+    with pytest.raises(Crash), opened(repo) as run:
+        run.workspace(str(repo)).snapshot("s")
+        crash(run)
+    (repo / "by hand.txt").write_text("mine\n")
+    with pytest.raises(Stopped) as stop, opened(repo) as run:
+        run.workspace(str(repo))
+    assert stop.value.reason == "dirty_worktree" and stop.value.code == 4
+    assert any("by hand.txt" in line for line in stop.value.evidence)
+    assert (repo / "by hand.txt").read_text() == "mine\n"
+
+
+def test_with_a_snapshot_it_is_kept_aside_and_pending_until_it_is_dealt_with(repo, monkeypatch):
+    with pytest.raises(Crash), opened(repo) as run:
+        run.workspace(str(repo)).snapshot("s")
+        crash(run)
+    (repo / "by hand.txt").write_text("mine\n")
+    monkeypatch.setenv("HOLDFAST_SNAPSHOT", "1")
+    with opened(repo) as run:
+        run.workspace(str(repo))
+    ((kept, sha),) = state_of(repo).kept_aside.items()
+    assert git(repo, "show", f"{sha}:by hand.txt") == "mine"
+    assert git(repo, "rev-parse", f"refs/holdfast/checkpoints/{kept}") == sha
+
+
+def test_files_that_are_as_the_last_checkpoint_kept_them_are_no_drift(repo):
+    with pytest.raises(Crash), opened(repo) as run:
+        place = run.workspace(str(repo))
+        (repo / "half.txt").write_text("half done\n")
+        place.snapshot("s")
+        crash(run)
+    with opened(repo) as run:
+        run.workspace(str(repo))
+    assert "drift_found" not in kinds(repo)
+
+
+def test_another_branch_is_asked_about_and_refused_when_nobody_is_there(repo):
+    with pytest.raises(Crash), opened(repo) as run:
+        run.workspace(str(repo)).snapshot("s")
+        crash(run)
+    git(repo, "switch", "-q", "main")
+    with pytest.raises(Stopped) as stop, opened(repo) as run:
+        run.workspace(str(repo))
+    assert stop.value.reason == "branch_differs"
+    assert git(repo, "branch", "--show-current") == "main", "it is never switched in silence"
+
+
+def test_a_changed_lockfile_is_named_when_the_run_goes_on(repo):
+    (repo / "uv.lock").write_text("one\n")
+    git(repo, "add", "-A")
+    git(repo, "commit", "-q", "-m", "lock")
+    with pytest.raises(Crash), opened(repo) as run:
+        run.workspace(str(repo)).snapshot("s")
+        crash(run)
+    (repo / "uv.lock").write_text("two\n")
+    git(repo, "commit", "-q", "-am", "lock again")
+    told = []
+    with opened(repo) as run:
+        run._book.options = run._book.options._replace(tell=told.append)
+        run.workspace(str(repo))
+    assert any("uv.lock" in line for line in told)
+
+
+def test_a_file_out_of_scope_stops_the_run_before_the_commit(repo):
+    with pytest.raises(Stopped) as stop, opened(repo) as run:
+        place = run.workspace(str(repo), allow=["src/**"], deny=["src/secret/**"])
+        (repo / "src").mkdir()
+        (repo / "src" / "ok.py").write_text("1\n")
+        (repo / "outside.txt").write_text("1\n")
+        (repo / "noise.log").write_text("1\n")
+        place.milestone("part a")
+    assert stop.value.reason == "guard_violation" and stop.value.code == 2
+    assert any("outside.txt" in line for line in stop.value.evidence)
+    assert not any("noise.log" in line or ".holdfast" in line for line in stop.value.evidence)
+    assert git(repo, "log", "--format=%H", "main..work") == ""
+
+
+def test_a_milestone_that_git_lost_is_said_to_be_ahead(repo):
+    with pytest.raises(Crash), opened(repo) as run:
+        place = run.workspace(str(repo))
+        for name in ("a", "b"):
+            (repo / f"{name}.txt").write_text(name)
+            place.milestone(f"part {name}")
+        crash(run)
+    git(repo, "reset", "-q", "--hard", "HEAD~1")
+    with opened(repo, policies={"tree": "warn"}) as run:
+        run.workspace(str(repo))
+    (fixed,) = bodies(repo, "milestone_index_corrected")
+    assert (fixed["reason"], fixed["previous"], fixed["corrected_to"]) == ("state_ahead_of_checkpoint", 2, 1)
+
+
+def test_a_scope_is_a_list_and_a_folder_without_a_repository_is_refused(repo, tmp_path):
+    with opened(repo) as run:
+        with pytest.raises(UsageError):
+            run.workspace(str(repo), allow="src/**")
+        with pytest.raises(holdfast.HoldfastError, match="git work tree"):
+            run.workspace(str(tmp_path))
+
+
+def test_a_worktree_uses_the_store_and_the_sidecars_of_its_repository(repo, tmp_path):
+    other = tmp_path / "linked"
+    git(repo, "worktree", "add", "-q", "-b", "side", str(other))
+    with opened(repo) as run:
+        (other / "b.txt").write_text("b\n")
+        mark = run.workspace(str(other)).milestone("part b")
+    assert list(sidecars(repo)) == [mark.checkpoint_id]
+    git(repo, "worktree", "remove", "--force", str(other))
+    assert git(repo, "rev-parse", f"refs/holdfast/checkpoints/{mark.checkpoint_id}") == mark.snapshot
+    assert Path(os.path.join(repo, ".holdfast", "checkpoints", f"{mark.checkpoint_id}.json")).exists()
+
+
+def test_what_was_there_before_the_scope_was_declared_is_not_the_runs_doing(repo):
+    (repo / "mine.txt").write_text("before the run\n")
+    with opened(repo) as run:
+        place = run.workspace(str(repo), allow=["src/**"])
+        (repo / "src").mkdir()
+        (repo / "src" / "ok.py").write_text("1\n")
+        assert place.milestone("part a").index == 0
+    with pytest.raises(Stopped) as stop, holdfast.run("m2", store=str(repo / ".holdfast"), run_id="run-2") as run:
+        place = run.workspace(str(repo), allow=["src/**"])
+        (repo / "mine.txt").write_text("changed by the run\n")
+        place.milestone("part b")
+    assert any("mine.txt" in line for line in stop.value.evidence)
+
+
+def test_a_pattern_that_cannot_be_understood_is_refused_when_it_is_declared(repo):
+    with opened(repo) as run:
+        with pytest.raises(UsageError):
+            run.workspace(str(repo), allow=["src/{a,b}"])
+        assert "scope_declared" not in kinds(repo)
