@@ -6,7 +6,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from bench import append, group, postgres, shape, start
+from bench import append, git_history, group, postgres, shape, start
 
 
 def rows(folder):
@@ -43,6 +43,9 @@ def rows(folder):
     yield "PostgreSQL: the same in threads", f"{threads / one:.1f} x", "", True
 
 
+PARTS = (rows, git_history.rows)
+
+
 def main():
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
     parser.add_argument("--folder", type=Path, help="where to write; the disk matters (default: here)")
@@ -51,7 +54,7 @@ def main():
     missed = 0
     try:
         print(f"{'':60} {'measured':>10}  {'goal':>10}")
-        for what, measured, goal, met in rows(folder):
+        for what, measured, goal, met in (row for part in PARTS for row in part(folder)):
             missed += not met
             print(f"{what:60} {measured:>10}  {goal:>10}  {'' if met else 'MISSED'}", flush=True)
     finally:

@@ -53,7 +53,9 @@ def run(
     """A run of a mission: the unfinished one if there is one, else a new one. Durable from its first event on."""
     options = _options(strictness, policies, budget, confirm, prompt, accept)
     with _store(store) as opened:
-        log = app.write_run(opened, which_run(opened, mission_id, run_id, new), ttl=ttl)
+        chosen = which_run(opened, mission_id, run_id, new)
+        log = app.write_run(opened, chosen, ttl=ttl)
+        options = options._replace(recover=chosen in (run_id, config.environment().get("HOLDFAST_RUN")))
         with Run(log, options, mission_id, dict(inputs or {}), title) as live:
             yield live
 
@@ -78,7 +80,9 @@ async def arun(
     """The same for coroutines. Runs of one event loop that are given the same store object share their commits."""
     options = _options(strictness, policies, budget, confirm, prompt, accept)
     with _store(store) as opened:
-        log = app.write_run(opened, which_run(opened, mission_id, run_id, new), ttl=ttl)
+        chosen = which_run(opened, mission_id, run_id, new)
+        log = app.write_run(opened, chosen, ttl=ttl)
+        options = options._replace(recover=chosen in (run_id, config.environment().get("HOLDFAST_RUN")))
         face = import_module("holdfast.engine.async_run").AsyncRun  # asyncio is slow to load
         async with face(log, options, mission_id, dict(inputs or {}), title) as live:
             yield live
@@ -97,8 +101,10 @@ def which_run(store: Store, mission_id: str, run_id: str | None, new: bool) -> s
     if run_id is not None:
         return check_id(run_id, "The run id")
     asked = config.environment().get("HOLDFAST_RUN")
-    if asked and (head := store.head(check_id(asked, "HOLDFAST_RUN"))) and head.projection.mission_id == mission_id:
-        return asked
+    if asked:
+        known = store.head(check_id(asked, "HOLDFAST_RUN"))
+        if known is None or known.projection.mission_id == mission_id:
+            return asked  # one that has no log here may have left mirrors
     if not new:
         for head in store.heads(unfinished=True):
             shown = head.projection

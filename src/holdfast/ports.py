@@ -164,6 +164,9 @@ class Workspace(Protocol):
     def touched(self, base: str | None) -> tuple[list[Touched], str]:
         """Everything that changed since `base`, and how ignored files were told apart."""
 
+    def mirrored(self, run_id: str | None = None) -> list[Known]:
+        """Milestones in the history of HEAD that mirrors name, of this run or of all, by index. Writes nothing."""
+
     def look(
         self, run_id: str, records: Sequence[Known], before: Mapping[str, str] | None, snapshot: str | None
     ) -> Seen:

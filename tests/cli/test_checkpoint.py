@@ -210,3 +210,29 @@ def test_looking_at_a_repository_changes_nothing_in_it(repo, environ):
     assert [one["drift"] for one in seen["drift"]] == ["tree"] and "half.txt" in seen["drift"][0]["lines"][0]
     text = holdfast(repo, environ, "resume", run_id, "--plan")
     assert "half.txt" in text and "milestone 0" in text, "text and JSON agree"
+
+
+def test_a_run_known_only_by_its_mirrors_is_listed_and_can_go_on(repo, environ, tmp_path):
+    program = tmp_path / "work.py"
+    program.write_text(
+        "import os, signal, sys, holdfast\n"
+        "with holdfast.run('mission') as run:\n"
+        "    place = run.workspace('.')\n"
+        "    for name in 'ab':\n"
+        "        open(name + '.txt', 'w').write(name)\n"
+        "        place.milestone('part ' + name)\n"
+        "        if name == sys.argv[1]: os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    holdfast(repo, environ, "init")
+    run([sys.executable, str(program), "a"], repo, environ, code=-9)
+    clone = tmp_path / "clone"
+    run(["git", "clone", "-q", "--no-local", str(repo), str(clone)], tmp_path, environ)
+    (known,) = told(clone, environ, "resume")["mirrored"]
+    assert (known["milestone"], known["title"], known["source"]) == (0, "part a", "git_log_run_specific")
+    assert "-- COMMAND" in holdfast(clone, environ, "resume", known["run_id"], "--plan")
+    assert not (clone / ".holdfast").exists(), "looking made nothing"
+    holdfast(clone, environ, "resume", known["run_id"], "--", sys.executable, str(program), "none")
+    subjects = run(["git", "log", "--format=%s", "-2"], clone, environ).splitlines()
+    assert subjects == ["checkpoint: part b", "checkpoint: part a"]
+    (one,) = told(clone, environ, "status", "--all")["runs"]
+    assert (one["run_id"], one["status"]) == (known["run_id"], "finished")

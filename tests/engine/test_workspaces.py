@@ -320,3 +320,35 @@ def test_a_pattern_that_cannot_be_understood_is_refused_when_it_is_declared(repo
         with pytest.raises(UsageError):
             run.workspace(str(repo), allow=["src/{a,b}"])
         assert "scope_declared" not in kinds(repo)
+
+
+def three_milestones(run, repo, names=("a", "b", "c")):
+    place = run.workspace(str(repo))
+    marks = []
+    for name in names:
+        (repo / f"{name}.txt").write_text(name)
+        marks.append(place.milestone(f"part {name}"))
+    return marks
+
+
+@pytest.mark.parametrize("mirrors", ["sidecars and git", "git alone"])
+def test_a_run_whose_log_is_lost_goes_on_from_its_mirrors(repo, tmp_path, mirrors):
+    with pytest.raises(Crash), opened(repo) as run:
+        made = three_milestones(run, repo, ("a", "b"))
+        crash(run)
+    clone = tmp_path / "clone"
+    git(tmp_path, "clone", "-q", "--no-local", "-b", "work", str(repo), str(clone))
+    git(clone, "config", "user.name", "A. User")
+    git(clone, "config", "user.email", "user@example.org")
+    if mirrors == "sidecars and git":
+        (clone / ".holdfast").mkdir(mode=0o700)
+        (repo / ".holdfast" / "checkpoints").rename(clone / ".holdfast" / "checkpoints")
+    with opened(clone) as run:
+        marks = three_milestones(run, clone)
+    assert [mark.commit for mark in marks[:2]] == [mark.commit for mark in made]
+    assert [mark.index for mark in marks] == [0, 1, 2]
+    assert len(git(clone, "log", "--format=%H", "origin/HEAD..work").split()) in (1, 3)
+    assert git(clone, "log", "--format=%s", "-3").splitlines() == [f"checkpoint: part {name}" for name in "cba"]
+    (selected,) = bodies(clone, "resume_checkpoint_selected")
+    assert selected["source"] == ("sidecar" if mirrors == "sidecars and git" else "git_log_run_specific")
+    assert selected["index"] == 1 and selected["sha"] == made[1].commit

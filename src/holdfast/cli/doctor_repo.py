@@ -165,12 +165,9 @@ def repair() -> Iterator[str]:
     for path in sidecars.remove_leftovers(place.sidecars):
         yield f"Removed the unfinished file {path}."
     states = list(repo.states())
-    read, refused = sidecars.read_all(place.sidecars)
-    logged = {name for state in states for name, _ in milestones(state)}
-    for one in refused:
-        if os.path.basename(one.path).removesuffix(".json") not in logged and one.path.endswith(".json"):
-            os.rename(one.path, one.path + ".refused")
-            yield f"Set aside a sidecar that cannot be read, as {one.path}.refused: {one.why}."
+    for path in sidecars.set_aside(place.sidecars):
+        yield f"Set aside a sidecar that cannot be read: {path}."
+    read, _ = sidecars.read_all(place.sidecars)
     there = {one.checkpoint_id: one for one in read}
     for state in states:
         for name, made in milestones(state):
@@ -183,6 +180,8 @@ def relink(
 ) -> Iterator[str]:
     at = present.sha if present is not None else made.commit or ""
     position = None if has(place, at) else found(place, state, name)
+    if position is not None and (position.sha is None or position.confidence == "weak"):
+        return  # nobody knows where it is; a sidecar is not made to say so
     if present is not None and position is None:
         return
     sha = position.sha if position is not None and position.sha else made.commit
@@ -194,8 +193,9 @@ def relink(
 
 
 def found(place: GitWorkspace, state: RunState, name: str) -> Position:
-    mine = [one for one in records(state) if one.checkpoint_id == name]
-    return history.find(place.git, state.run_id, mine, rewrites=hooks.read_rewrites(place.git), allow_legacy=False)
+    known = [*records(state), *(one for one in place.known() if one.run_id == state.run_id)]
+    rewrites = hooks.read_rewrites(place.git)
+    return history.find(place.git, state.run_id, known, rewrites=rewrites, allow_legacy=False, checkpoint_id=name)
 
 
 def moved(place: GitWorkspace, made: WorkspaceState, sha: str | None) -> WorkspaceState:

@@ -80,6 +80,9 @@ def command(
     if run is None and not (behind or only_plan or approve):
         show_unfinished(where, as_json)
         return
+    if run is not None and (mirrored := without_log(where, run)):
+        go_on_from_mirrors(where, mirrored, behind, as_json)
+        return
     seen = plan_of(where, run)
     if approve is not None and approve != seen.plan_id:
         raise PlanChanged(seen.plan.run_id, approve, seen.plan_id)
@@ -97,8 +100,11 @@ def command(
 
 def show_unfinished(where: config.Config, as_json: bool) -> None:
     heads, ended = unfinished(where)
+    around = import_module("holdfast.cli.resume_repo")  # starts git
+    mirrored = around.only_mirrored(known_runs(where))
     if as_json:
-        emit({"store": where.shown, "unfinished": [as_data(head) for head in heads], "ended": ended})
+        rows = [as_data(head) for head in heads]
+        emit({"store": where.shown, "unfinished": rows, "ended": ended, "mirrored": mirrored})
         return
     if heads:
         table(UNFINISHED, [row(head) for head in heads])
@@ -106,6 +112,39 @@ def show_unfinished(where: config.Config, as_json: bool) -> None:
         say("Nothing is unfinished here.")
     if ended:
         say(f"Ended for good without being finished: {ended}. `holdfast status` shows them.")
+    around.show_mirrored(mirrored)
+
+
+def known_runs(where: config.Config) -> frozenset[str]:
+    try:
+        store = app.open_configured(where, read_only=True)
+    except NotFound:
+        return frozenset()
+    with closing(store):
+        return frozenset(head.run_id for head in store.heads())
+
+
+# --- a run without a log
+
+
+def without_log(where: config.Config, run: str) -> dict[str, Any] | None:
+    """What mirrors know of a run that has no log here; None if it has one, or nobody knows it."""
+    try:
+        with closing(app.open_configured(where, read_only=True)) as store:
+            app.find_run(store, run)
+        return None
+    except NotFound:
+        rows = import_module("holdfast.cli.resume_repo").only_mirrored(known_runs(where))
+        return next((row for row in rows if row["run_id"] == run), None)
+
+
+def go_on_from_mirrors(where: config.Config, known: dict[str, Any], behind: Sequence[str], as_json: bool) -> None:
+    if behind:
+        start(behind, surroundings(known["run_id"], where, None, False))
+    if as_json:
+        emit({"mirrored": [known]})
+    else:
+        import_module("holdfast.cli.resume_repo").show_mirrored([known])
 
 
 def unfinished(where: config.Config) -> tuple[list[Head], int]:

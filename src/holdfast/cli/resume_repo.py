@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Collection
 from contextlib import closing
 from typing import Any
 
@@ -51,6 +53,26 @@ def seen(store: Store, state: RunState, place: str) -> dict[str, Any]:
         "kept_aside": list(state.kept_aside),
         "being_made": state.checkpoint_open,
     }
+
+
+def only_mirrored(known: Collection[str]) -> list[dict[str, Any]]:
+    """Runs of which this repository knows milestones, and the store no log. Outside of a repository there are none."""
+    try:
+        found = GitWorkspace(os.getcwd(), config.environment()).mirrored()
+    except HoldfastError:
+        return []
+    last = {one.run_id: one for one in found if one.run_id not in known}
+    return [
+        {"run_id": run_id, "milestone": one.index, "title": one.title, "sha": one.sha, "source": one.source}
+        for run_id, one in last.items()
+    ]
+
+
+def show_mirrored(entries: list[dict[str, Any]]) -> None:
+    for one in entries:
+        at = f"milestone {one['milestone']} ({escape(one['title'])}) is {one['sha'][:12]}, by {one['source']}"
+        say(f"Run {one['run_id']} has no log here, but mirrors: {at}.")
+        say(f"  holdfast resume {one['run_id']} -- COMMAND")
 
 
 def show(entries: list[dict[str, Any]]) -> None:

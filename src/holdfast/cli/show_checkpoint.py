@@ -11,7 +11,7 @@ from holdfast.cli import repo
 from holdfast.cli.output import emit, escape, say
 from holdfast.cli.render import on_terminal, pairs
 from holdfast.core.errors import HoldfastError
-from holdfast.core.position import Known, Position
+from holdfast.core.position import Position
 from holdfast.core.repo_drift import records
 
 
@@ -66,9 +66,11 @@ def where_now(place: GitWorkspace, checkpoint_id: str) -> Position | None:
     found = repo.logged(checkpoint_id)
     if found is None:
         return None
-    all_known: list[Known] = [*records(found[0]), *place.known()]
-    mine = [one for one in all_known if one.checkpoint_id == checkpoint_id]
-    return history.find(place.git, found[0].run_id, mine, rewrites=hooks.read_rewrites(place.git), allow_legacy=False)
+    known = [*records(found[0]), *(one for one in place.known() if one.run_id == found[0].run_id)]
+    rewrites = hooks.read_rewrites(place.git)
+    return history.find(
+        place.git, found[0].run_id, known, rewrites=rewrites, allow_legacy=False, checkpoint_id=checkpoint_id
+    )
 
 
 def show_diff(patch: bytes, checkpoint_id: str, as_json: bool) -> None:

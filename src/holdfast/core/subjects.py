@@ -37,6 +37,9 @@ _STRANGERS = {
 }
 
 
+PREFIX = "checkpoint: "  # of the subject of a milestone; its title follows
+
+
 class Said(NamedTuple):
     """What one commit message says. The title is its subject line."""
 

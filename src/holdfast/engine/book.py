@@ -37,6 +37,7 @@ class Options(NamedTuple):
     """What the caller of a run decides. `confirm` is asked about drift, `prompt` with a question; both may be absent.
 
     `open_workspace` opens the work tree around a path; `keep_aside` keeps what is uncommitted there instead of refusing it.
+    `recover`: the run was asked for by its id, so what mirrors know of it counts where there is no log.
     `observe` is told when an act begins and ends (`begin` or `end`, its key, its policy): for a test that counts.
     """
 
@@ -53,6 +54,7 @@ class Options(NamedTuple):
     open_workspace: Callable[[str], Workspace] | None = None
     new_id: Callable[[], str] = lambda: ""
     keep_aside: bool = False
+    recover: bool = False
 
 
 class Book:

@@ -27,15 +27,15 @@ from holdfast.core.events import (
     SnapshotKept,
 )
 from holdfast.core.guards import Scope, Touched, check, judge
+from holdfast.core.position import Known
 from holdfast.core.repo_drift import corrected, drifts, last_of, next_index, records
 from holdfast.core.shapes import RUNNING, WorkspaceState
 from holdfast.core.sidecar import SCHEMA_VERSION, Sidecar
-from holdfast.core.subjects import with_trailers
+from holdfast.core.subjects import PREFIX, with_trailers
 from holdfast.engine.book import Book, Part
 from holdfast.engine.drifting import Drifting, read_artifact
 from holdfast.ports import Snapshot, Workspace
 
-SUBJECT = "checkpoint: {title}"
 _SHOWN = 12
 
 
@@ -91,6 +91,28 @@ class Workspaces:
         body = msgspec.json.encode(workspace.environment(), order="sorted")
         digest = book.log.store.put_artifact(book.log.redact.body(body))
         yield partial(book.record, EnvironmentSeen(artifact=digest, repo=workspace.top, head=workspace.where()[0]))
+        if book.options.recover and not book.state.workspaces:
+            yield from self._recover()
+
+    def _recover(self) -> Part:
+        """The log is new, but somebody asked for this run by its id: what mirrors know of it is taken over, and said to be."""
+        found = self._workspace.mirrored(self._book.log.run_id)
+        if not found:
+            return
+        last, top = found[-1], self._workspace.top
+        events: list[Event] = [
+            ResumeCheckpointSelected(
+                source=last.source,
+                confidence="strong",
+                sha=last.sha,
+                index=last.index,
+                checkpoint_id=last.checkpoint_id,
+                why=f"there was no log; {len(found)} milestones were found by sidecars and trailers",
+            )
+        ]
+        for one in found:
+            events += taken_over(one, top)
+        yield partial(self._book.record, *events)
 
     def _compare(self, environment: str) -> Part:
         book, state = self._book, self._book.state
@@ -206,9 +228,7 @@ class Workspaces:
         return (yield from self._complete(checkpoint_id, known, made, commit, tier, commands))
 
     def _order(self, checkpoint_id: str, known: WorkspaceState) -> tuple[str, str, str | None, str | None]:
-        message = with_trailers(
-            SUBJECT.format(title=known.title), self._book.log.run_id, checkpoint_id, known.index or 0
-        )
+        message = with_trailers(PREFIX + known.title, self._book.log.run_id, checkpoint_id, known.index or 0)
         return checkpoint_id, message, known.branch, known.parent
 
     def _complete(
@@ -271,6 +291,28 @@ class Workspaces:
         else:
             why = f"its process ended before the commit; the workspace is kept: `holdfast restore {checkpoint_id}`"
         yield partial(book.record, CheckpointAbandoned(checkpoint_id=checkpoint_id, why=why))
+
+
+def taken_over(one: Known, top: str) -> tuple[CheckpointStarted, CheckpointComplete]:
+    """A milestone that only mirrors knew, as the events that a log would have of it."""
+    return (
+        CheckpointStarted(
+            checkpoint_id=one.checkpoint_id,
+            repo=top,
+            index=one.index,
+            title=one.title,
+            branch=one.branch,
+            parent=one.parent,
+            base=one.base,
+        ),
+        CheckpointComplete(
+            checkpoint_id=one.checkpoint_id,
+            commit=one.sha,
+            tree=one.tree,
+            patch_id=one.patch_id,
+            sidecar_written=one.source == "sidecar",
+        ),
+    )
 
 
 def printable(one: Touched) -> tuple[Any, ...]:

@@ -7,14 +7,16 @@ from collections.abc import Mapping, Sequence
 
 from holdfast.adapters import fingerprint
 from holdfast.adapters.git import history, hooks, sidecars, touched, workspace
+from holdfast.adapters.git.history_log import read_line
 from holdfast.adapters.git.workspace import Change
 from holdfast.adapters.probes.git import GitCommit
 from holdfast.adapters.probes.git_runner import Git, find_repository
 from holdfast.core.errors import HoldfastError
 from holdfast.core.guards import Touched
-from holdfast.core.position import Known
+from holdfast.core.position import Commit, Known
 from holdfast.core.repo_drift import BASE, Seen
 from holdfast.core.sidecar import Sidecar
+from holdfast.core.subjects import PREFIX
 
 BASES = ("refs/remotes/origin/HEAD", "refs/heads/main", "refs/heads/master")
 
@@ -121,6 +123,20 @@ class GitWorkspace:
             for one in read
         ]
 
+    def mirrored(self, run_id: str | None = None) -> list[Known]:
+        """Milestones in the history of HEAD that a sidecar or a commit's own trailers name, by run and index."""
+        line = read_line(self.git, "HEAD")
+        if line is None:
+            return []
+        named = {
+            one.said.checkpoint_id: _from_trailers(one)
+            for one in reversed(line.commits)
+            if one.said is not None and one.said.kind == "trailer" and one.said.checkpoint_id is not None
+        }
+        there = {one.checkpoint_id: one for one in self.known() if one.sha in line.place}
+        every = {**named, **there}.values()
+        return sorted((one for one in every if run_id in (None, one.run_id)), key=lambda one: (one.run_id, one.index))
+
     def look(
         self, run_id: str, records: Sequence[Known], before: Mapping[str, str] | None, snapshot: str | None
     ) -> Seen:
@@ -188,6 +204,24 @@ class GitWorkspace:
     def _names(self, old: str, new: str) -> list[str]:
         out = self.git("diff-tree", "-r", "-z", "--name-only", "--no-renames", "--end-of-options", old, new)
         return [os.fsdecode(name) for name in out.split(b"\0") if name]
+
+
+def _from_trailers(commit: Commit) -> Known:
+    said = commit.said
+    assert said is not None and said.checkpoint_id is not None
+    return Known(
+        checkpoint_id=said.checkpoint_id,
+        run_id=said.run_id or "",
+        index=said.index or 0,
+        title=said.title.removeprefix(PREFIX),
+        sha=commit.sha,
+        tree=commit.tree,
+        patch_id=None,
+        parent=commit.parents[0] if commit.parents else None,
+        branch=None,
+        base=None,
+        source="git_log_run_specific",
+    )
 
 
 def top_of(path: str) -> str:

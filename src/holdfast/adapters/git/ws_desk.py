@@ -34,7 +34,7 @@ _MAKE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 # Said with every command here. Loose objects and our copies of the index are synced by us, all at once or not at all;
 # the others keep a setting of the repository from hiding that a file was changed.
 SETTINGS = {
-    "core.fsync": "all,-loose-object,-index",
+    "core.fsync": "pack,pack-metadata,reference,none",  # git reads `none` only at the end
     "core.ignoreStat": "false",
     "core.checkStat": "default",
     "core.trustctime": "true",
