@@ -57,7 +57,7 @@ def test_after_limit_and_kind_narrow_it(holdfast, make_run):
 
 def test_unknown_newer_and_unreadable_events_are_shown_raw(holdfast, make_run):
     make_run("run-1", steps=0, ending="")
-    deep = b"[" * 3000 + b"]" * 3000
+    deep = b"[" * 30_000 + b"]" * 30_000
     bodies = [
         ("step_levitated", 9, b'{"height":3}'),
         ("run_stopped", 99, b'{"why":"new"}'),

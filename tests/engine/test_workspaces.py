@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import subprocess
@@ -352,3 +353,37 @@ def test_a_run_whose_log_is_lost_goes_on_from_its_mirrors(repo, tmp_path, mirror
     (selected,) = bodies(clone, "resume_checkpoint_selected")
     assert selected["source"] == ("sidecar" if mirrors == "sidecars and git" else "git_log_run_specific")
     assert selected["index"] == 1 and selected["sha"] == made[1].commit
+
+
+def test_a_secret_in_a_title_or_a_command_reaches_neither_git_nor_a_file(repo, monkeypatch):
+    secret = "ghp_" + "a1B2" * 9
+    with opened(repo) as run:
+        (repo / "a.txt").write_text("a\n")
+        mark = run.workspace(str(repo)).milestone(
+            f"with {secret}", verification_commands=[f"curl -H 'token: {secret}'"]
+        )
+    assert secret not in git(repo, "log", "-1", "--format=%B") and "redacted" in git(repo, "log", "-1", "--format=%B")
+    assert (
+        secret not in json.dumps(sidecars(repo)) and "redacted" in sidecars(repo)[mark.checkpoint_id]["milestone_title"]
+    )
+    with opened(repo) as run:
+        assert run.workspace(str(repo)).milestone(f"with {secret}") == mark
+
+
+def test_coroutines_take_checkpoints_too(repo):
+    async def main():
+        async with holdfast.arun("mission", store=str(repo / ".holdfast"), run_id="run-1") as run:
+            place = await run.workspace(str(repo), allow=["*.txt"])
+            first = await place.snapshot("s")
+            (repo / "a.txt").write_text("a\n")
+            return first, await place.milestone("part a")
+
+    first, mark = asyncio.run(main())
+    assert git(repo, "rev-parse", "HEAD") == mark.commit and first.snapshot != mark.snapshot
+    assert state_of(repo).status == "finished"
+
+
+def test_a_branch_whose_name_is_no_text_is_refused_by_name(repo):
+    subprocess.run([b"git", b"switch", b"-q", b"-c", b"caf\xe9"], cwd=repo, check=True)
+    with opened(repo) as run, pytest.raises(UsageError, match="not UTF-8"):
+        run.workspace(str(repo)).snapshot("s")

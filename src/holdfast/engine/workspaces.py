@@ -171,6 +171,7 @@ class Workspaces:
         book = self._book
         yield from book.boundary()
         book.claim(title)
+        title = book.redacted(title)  # it stands in a commit and in a file
         known = self._made_before(title, is_milestone)
         if known is not None:
             return known
@@ -246,6 +247,7 @@ class Workspaces:
         failed = None
         if commit is not None:
             whole = msgspec.structs.replace(known, commit=commit, tree=tree, patch_id=patch)
+            commands = [book.redacted(line) for line in commands or ()]
             failed = self._mirror(
                 sidecar_of(book.log.run_id, checkpoint_id, whole, book.log.world.now(), tier, commands)
             )

@@ -11,7 +11,7 @@ from holdfast.adapters.git.history_log import read_line
 from holdfast.adapters.git.workspace import Change
 from holdfast.adapters.probes.git import GitCommit
 from holdfast.adapters.probes.git_runner import Git, find_repository
-from holdfast.core.errors import HoldfastError
+from holdfast.core.errors import HoldfastError, UsageError
 from holdfast.core.guards import Touched
 from holdfast.core.position import Commit, Known
 from holdfast.core.repo_drift import BASE, Seen
@@ -44,6 +44,9 @@ class GitWorkspace:
 
     def where(self) -> tuple[str | None, str | None]:
         branch = self.git.head_ref()
+        for name, what in ((branch or "", "branch"), (self.top, "folder")):
+            if not is_text(name):
+                raise UsageError(f"The name of the {what} {name!r:.120} is not UTF-8, and a log holds only text.")
         finished = self.git.ask("rev-parse", "--verify", "--quiet", "--end-of-options", "HEAD^{commit}")
         return (None if finished.code else finished.out.decode().strip()), branch
 
@@ -204,6 +207,14 @@ class GitWorkspace:
     def _names(self, old: str, new: str) -> list[str]:
         out = self.git("diff-tree", "-r", "-z", "--name-only", "--no-renames", "--end-of-options", old, new)
         return [os.fsdecode(name) for name in out.split(b"\0") if name]
+
+
+def is_text(name: str) -> bool:
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _from_trailers(commit: Commit) -> Known:

@@ -4,7 +4,8 @@ A snapshot has the work tree as its tree and two parents: the commit of HEAD, an
 work tree. That one has in its tree
 
     index       the user's index, byte for byte
-    staged      what the index says, as a tree; or `stages/<number>/`, if it has conflicts, for everything it has and HEAD not
+    staged      what the index says, as a tree, if HEAD says something else; or, if it has conflicts,
+    stages      everything that it has and HEAD has not, by the number of the side
     left_out    what this snapshot does not cover, one path and reason each
     present     what is on disk although the index says it need not be
     raw         the bytes on disk of the files that git converts on the way in and out
@@ -144,6 +145,8 @@ def _index_of(desk: Desk, maker: Maker, found: Gathered) -> dict[str, list[str]]
     if not found.users.stamp:
         return {}
     held = {"index": ["blob", maker.blob(found.users.data)]}
+    if found.scan.is_as_head:
+        return held
     if not found.scan.conflicts:
         private = desk.lay("staged", found.users)
         return held | {"staged": ["tree", desk.line("write-tree", "--missing-ok", index=private)]}

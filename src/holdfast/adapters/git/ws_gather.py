@@ -12,6 +12,7 @@ import stat
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
+from holdfast.adapters.git.ws_convert import Conversion
 from holdfast.adapters.git.ws_desk import Desk, IndexFile, WorkspaceError, read_index
 from holdfast.adapters.git.ws_facts import Facts, key_of, load
 from holdfast.adapters.git.ws_scan import (
@@ -33,8 +34,6 @@ from holdfast.adapters.probes.git_config import filters_of_repository
 from holdfast.adapters.probes.git_runner import complaint
 
 ATTEMPTS = 3  # files come and go while they are read
-ATTRIBUTES = ("text", "eol", "crlf", "filter", "ident", "working-tree-encoding")
-_SILENT = (b"unspecified", b"unset")
 _KINDS = {
     stat.S_IFIFO: "it is a pipe",
     stat.S_IFSOCK: "it is a socket",
@@ -122,7 +121,8 @@ class _Gatherer:
         plan: Plan,
     ) -> Gathered:
         refused = self._apply(plan)
-        strange = self._strange()
+        conversion = Conversion(self.desk, self.policy.largest, index.data)
+        strange = conversion.strange(self.filters)
         left_out = (*plan.left_out, *refused, *strangers(self.desk, flags.gitlinks), *strange.values())
         return Gathered(
             facts.tree if facts and not plan.put and not plan.remove else self._tree(),
@@ -135,7 +135,7 @@ class _Gatherer:
             tuple(sorted(left_out)),
             flags.gitlinks,
             present,
-            self._raw(facts, scan, plan, strange),
+            _raw(conversion, facts, scan, plan, strange),
             not flags.skipped and not strange,
         )
 
@@ -256,70 +256,16 @@ class _Gatherer:
         partial = any(name == "extensions.partialclone" for _, name, _ in self.desk.git.settings)
         return self.desk.line("write-tree", *(["--missing-ok"] if partial else []), index=self.private)
 
-    # --- what git would change on the way in or out
 
-    def _strange(self) -> dict[bytes, str]:
-        """Paths that go through a filter which only the repository defines: it is not run."""
-        if not self.filters:
-            return {}
-        paths = [path for path in self.desk.run("ls-files", "-z", index=self.private).split(b"\0") if path]
-        return {
-            path: shown(
-                path, f"its filter {os.fsdecode(said[b'filter'])!r:.80} is the repository's own and was not run"
-            )
-            for path, said in self._attributes(paths).items()
-            if os.fsdecode(said[b"filter"]) in self.filters
-        }
-
-    def _attributes(self, paths: Iterable[bytes]) -> dict[bytes, dict[bytes, bytes]]:
-        said = self.desk.run("check-attr", "-z", "--stdin", *ATTRIBUTES, stdin=joined(paths)).split(b"\0")
-        found: dict[bytes, dict[bytes, bytes]] = {}
-        for path, name, value in zip(said[0::3], said[1::3], said[2::3], strict=False):
-            found.setdefault(path, {})[name] = value
-        return found
-
-    def _raw(
-        self, facts: Facts | None, scan: Scan, plan: Plan, strange: Iterable[bytes]
-    ) -> dict[bytes, tuple[bytes, str]]:
-        """The bytes as they are on disk, for every changed file that git converts: it might not convert back to them."""
-        asked = {*plan.put, *strange}
-        asked |= {entry.path for entry in scan.staged if entry.now not in (ABSENT, GITLINK)} if facts is None else set()
-        known = {
-            os.fsencode(path): (mode.encode(), name) for path, (mode, name) in (facts.raw if facts else {}).items()
-        }
-        kept = {path: row for path, row in known.items() if path not in {*asked, *plan.remove}}
-        plain = sorted(path for path in asked if self._is_plain(path))
-        converted = [path for path, said in self._attributes(plain).items() if self._converts(said)] if plain else []
-        return kept | self._hashed(converted)
-
-    def _is_plain(self, path: bytes) -> bool:
-        try:
-            found = os.lstat(self._at(path))
-        except OSError:
-            return False
-        return stat.S_ISREG(found.st_mode) and found.st_size <= self.policy.largest
-
-    def _converts(self, said: dict[bytes, bytes]) -> bool:
-        if any(said[name.encode()] not in _SILENT for name in ATTRIBUTES):
-            return True
-        chosen = [value.lower() for _, name, value in self.desk.git.settings if name == "core.autocrlf"]
-        return said[b"text"] != b"unset" and bool(chosen) and chosen[-1] not in ("false", "no", "off", "0", "")
-
-    def _hashed(self, paths: Sequence[bytes]) -> dict[bytes, tuple[bytes, str]]:
-        if not paths:
-            return {}
-        plain = [path for path in paths if b"\n" not in path and not path.startswith(b'"')]
-        argv = ("hash-object", "-w", "--no-filters")
-        listing = b"".join(path + b"\n" for path in plain)
-        ids = self.desk.run(*argv, "--stdin-paths", stdin=listing).decode().split() if plain else []
-        found = dict(zip(plain, ids, strict=True))
-        for path in paths:
-            if path not in found:
-                found[path] = self.desk.line(*argv, "--end-of-options", os.fsdecode(path))
-        return {path: (self._mode(path), name) for path, name in found.items()}
-
-    def _mode(self, path: bytes) -> bytes:
-        return b"100755" if os.lstat(self._at(path)).st_mode & stat.S_IXUSR else b"100644"
+def _raw(
+    conversion: Conversion, facts: Facts | None, scan: Scan, plan: Plan, strange: Iterable[bytes]
+) -> dict[bytes, tuple[bytes, str]]:
+    """The bytes on disk of every changed file that git converts; those of the last snapshot stand if it did not change."""
+    asked = {*plan.put, *strange}
+    asked |= {entry.path for entry in scan.staged if entry.now not in (ABSENT, GITLINK)} if facts is None else set()
+    known = {os.fsencode(path): (mode.encode(), name) for path, (mode, name) in (facts.raw if facts else {}).items()}
+    kept = {path: row for path, row in known.items() if path not in {*asked, *plan.remove}}
+    return kept | conversion.raw(asked)
 
 
 def is_rule(path: bytes) -> bool:

@@ -43,9 +43,9 @@ def _again(git: Git, ref: str, act: Callable[[Git], object], wanted: str | None,
 
 
 def _sync_ref(common: str, ref: str) -> None:
+    """Make the name of a ref durable, from the inside out; git syncs what it says."""
     folder = os.path.dirname(os.path.join(common, ref))
-    while folder.startswith(common + os.sep):
-        if os.path.isdir(folder):
+    while folder.startswith(os.path.join(common, "refs")):
+        if os.path.isdir(folder):  # one that became empty, git removes
             sync_folder(folder)
         folder = os.path.dirname(folder)
-    sync_folder(common)

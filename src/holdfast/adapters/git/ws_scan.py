@@ -39,6 +39,7 @@ class Scan(NamedTuple):
     entries: tuple[Entry, ...]
     untracked: tuple[bytes, ...]  # a nested repository ends in a slash
     unopened: tuple[tuple[bytes, bytes], ...]  # folders that could not be looked into, and why
+    is_as_head: bool  # whether the index says just what HEAD says
 
     @property
     def conflicts(self) -> tuple[Entry, ...]:
@@ -82,6 +83,7 @@ def parse_status(said: Said) -> Scan:
         tuple(entry for entry in entries if not is_own(entry.path)),
         tuple(path for path in untracked if not is_own(path)),
         _unopened(said.err),
+        all(entry.in_index == "." for entry in entries),
     )
 
 
