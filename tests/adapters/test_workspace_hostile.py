@@ -85,6 +85,23 @@ def test_plain_git_runs_many_of_them(trapped, environ, canaries):
     assert len(fired(canaries)) >= 3, fired(canaries)
 
 
+def test_a_trap_that_is_set_later_does_not_go_off_either(kit, tmp_path):
+    """The same runner serves a whole run, and the agent may write into the configuration meanwhile."""
+    runner = kit.runner()
+    take_and_keep(runner)
+    assert changed(runner) == []
+    kit.write(".gitattributes", "* filter=late\n")
+    kit.git("config", "filter.late.clean", f"touch {tmp_path}/ran; cat")
+    kit.git("config", "filter.late.smudge", f"touch {tmp_path}/ran; cat")
+    for number, look in enumerate((changed, workspace.tree_now, lambda git: take_and_keep(git, "c2"))):
+        kit.write("a.txt", f"changed {number}\n")
+        look(runner)
+    kit.write("a.txt", "ruined\n")
+    in_place(runner, "c2", "before", NOW)
+    into_worktree(runner, "c2", str(tmp_path / "back"))
+    assert not (tmp_path / "ran").exists() and (tmp_path / "back" / "a.txt").read_text() == "changed 2\n"
+
+
 def test_what_the_filters_would_have_touched_is_named(trapped, environ):
     snapshot = take(Git(find_repository(str(trapped)), environ), "c1", NOW)
     assert [row.partition(":")[0] for row in snapshot.left_out] == ["new.txt", "old.txt"]

@@ -180,3 +180,8 @@ def test_many_files_are_judged_quickly():
     begun = time.process_time()
     assert len(judge(scope, touched).violations) == 4000
     assert time.process_time() - begun < 3.0
+
+
+def test_a_scope_of_sound_patterns_passes_the_check():
+    check(Scope(("src/**",), ("*.md",)))
+    check(Scope())

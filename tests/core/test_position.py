@@ -208,6 +208,7 @@ def test_what_is_older_than_the_base_is_left_out_through_merges_too():
         ]
     )
     assert [one.sha for one in merged.since("base")] == ["m", "b", "s"]
+    assert merged.since("m") == []
     assert len(merged.since(None)) == len(merged.since("unknown")) == 5
 
 

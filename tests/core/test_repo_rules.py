@@ -6,6 +6,7 @@ import pytest
 
 from holdfast.core.errors import IllegalEvent
 from holdfast.core.events import (
+    BudgetSpent,
     CheckpointAbandoned,
     CheckpointComplete,
     CheckpointStarted,
@@ -16,7 +17,7 @@ from holdfast.core.events import (
     SnapshotSettled,
 )
 from holdfast.core.shapes import RunState, WorkspaceState
-from holdfast.core.state import fold, read_snapshot, snapshot
+from holdfast.core.state import evolve, fold, read_snapshot, snapshot
 
 START = RunStarted(mission_id="m")
 BEGUN = CheckpointStarted(
@@ -79,3 +80,13 @@ def test_work_that_is_kept_aside_is_pending_until_it_is_settled():
 def test_a_checkpoint_without_a_repository_is_complete_at_once():
     state = after(CheckpointComplete(checkpoint_id="c", cursor="review"))
     assert (state.checkpoint_id, state.cursor, state.workspaces) == ("c", "review", {})
+
+
+@pytest.mark.parametrize(
+    "spent", [{"money": float("nan")}, {"money": float("inf")}, {"tokens": 2**53}, {"money": 1e300}]
+)
+def test_a_sum_that_no_log_can_hold_is_refused_and_leaves_the_state_alone(spent):
+    state = after(BudgetSpent(tokens=1, money=0.5))
+    with pytest.raises(IllegalEvent, match="no number that a log can hold"):
+        evolve(state, BudgetSpent(**spent))
+    assert (state.spent.tokens, state.spent.money) == (1, 0.5)

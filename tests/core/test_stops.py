@@ -74,7 +74,7 @@ cancelled budget_exhausted step_failed checkpoint_unwritable internal_error
 
 WORDS = """
 mission run plan task batch step phase session job event log state cursor checkpoint mirror source effect settle lease
-epoch drift verdict stop finding artifact note probe receipt
+epoch snapshot milestone sidecar position drift verdict stop finding artifact note probe receipt
 """
 
 each_stop = pytest.mark.parametrize("stop", stops.all_stops(), ids=lambda stop: stop.code)

@@ -35,9 +35,8 @@ def _check_text(value: str, path: str, depth: int) -> None:
         raise NotCanonical(path, "the text holds a lone surrogate") from None
 
 
-def _check_int(value: int, path: str, depth: int) -> None:
-    if not -_EXACT <= value <= _EXACT:
-        raise NotCanonical(path, "the number is beyond 2^53 and JSON readers would round it; pass it as text")
+def _refuse_int(value: int, path: str, depth: int) -> None:
+    raise NotCanonical(path, "the number is beyond 2^53 and JSON readers would round it; pass it as text")
 
 
 def _check_float(value: float, path: str, depth: int) -> None:
@@ -70,7 +69,7 @@ _CHECKS: dict[type, Any] = {
     list: _check_list,
     tuple: _check_list,
     str: _check_text,
-    int: _check_int,
+    int: _refuse_int,  # smaller ones are surely plain
     float: _check_float,
     bool: _accept,
     type(None): _accept,

@@ -55,6 +55,7 @@ class BadSidecar(BadInput):
         super().__init__(f"The sidecar {shown(name)} cannot be used: {problem}.")
         self.name = name
         self.problem = problem
+        self.newer = newer
         if newer:
             self.reason = "newer_schema"
 

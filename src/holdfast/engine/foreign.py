@@ -19,7 +19,6 @@ from holdfast.engine.log import RunLog, World
 from holdfast.engine.stopping import stopped
 from holdfast.ports import Store
 
-FINISHED = "complete"
 _ROOM = MAX_EVENT_BYTES // 2
 _TOGETHER = 200  # events in one append
 
@@ -58,10 +57,10 @@ def _events(store: Store, run: Foreign, redact: Redact) -> Iterator[Event]:
         yield Extension(kind=kind, data=_small(store, data, redact))
     for one in sorted(run.milestones, key=lambda one: one.milestone_index):
         yield from _milestone(run, one)
-    if run.stop == FINISHED:
-        yield RunFinished()
-    elif run.stop is not None:
-        yield stopped(lookup(run.stop).code, f"it said {run.stop}")
+    if run.stop is None:
+        return
+    stop = lookup(run.stop)
+    yield RunFinished() if stop.exit_code == 0 else stopped(stop.code, f"it said {run.stop}")
 
 
 def _milestone(run: Foreign, one: Sidecar) -> Iterator[Event]:

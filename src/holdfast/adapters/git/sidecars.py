@@ -227,7 +227,7 @@ def _is_spoiled(at: int, name: str) -> bool:
     try:
         _parse(_bytes_of(at, name), name)
     except BadSidecar as bad:
-        return bad.reason != "newer_schema"
+        return not bad.newer
     except OSError:
         return False
     return False

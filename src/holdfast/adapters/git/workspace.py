@@ -22,6 +22,7 @@ from holdfast.adapters.git import ws_facts
 from holdfast.adapters.git.ws_desk import (
     Desk,
     WorkspaceError,
+    look_again,
     open_desk,
     place_of,
     sync_objects,
@@ -317,6 +318,7 @@ def diff(git: Git, checkpoint_id: str, against: str | None = None) -> bytes:
 def changed(git: Git) -> list[Change]:
     """What `git status` would list. A failure of git is an error, never a clean tree."""
     place_of(git)
+    look_again(git)
     finished = git.ask(*STATUS)
     if finished.code:
         raise WorkspaceError(f"`git status` failed: {complaint(finished)}")

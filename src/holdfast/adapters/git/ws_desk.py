@@ -13,10 +13,11 @@ import shutil
 import stat
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from typing import NamedTuple
 
-from holdfast.adapters.ledger import read_all, sync_folder, write_all
+from holdfast.adapters.ledger import read_all, write_all
 from holdfast.adapters.probes.common import EffectError
 from holdfast.adapters.probes.git_runner import Git, Repository, complaint
 from holdfast.adapters.probes.programs import Finished, Limits
@@ -26,6 +27,7 @@ HOME = "holdfast"
 NEW_INDEX = "index-new"  # what is about to become the user's index; while it has a second name, that is index.lock
 OUTPUT = 1 << 30  # the list of a million names must fit
 PATIENCE = 60.0
+TOGETHER = 8  # syncs that are asked for at once
 _PAUSE = 0.002
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -84,7 +86,7 @@ class Desk:
     def __init__(self, git: Git, folder: str, lock: int) -> None:
         self.place = place_of(git)
         self.folder = folder
-        assert git.environment  # read once, before the copy, so that later desks find it read
+        assert git.environment  # read before the copy, so that `keep` finds it read
         self.git = holding(git, lock)
         self._say(GIT_OPTIONAL_LOCKS="1")  # here the index is ours: what git learns by looking, it may note
         self.git.limits = Limits(git.limits.seconds, OUTPUT)
@@ -144,16 +146,30 @@ def quoted(path: str) -> str:
 
 @contextmanager
 def open_desk(git: Git, name: str) -> Iterator[Desk]:
-    """A private folder for the time of the block."""
+    """A private folder for the time of the block. What the disk refuses on the way is said in a sentence."""
     place = place_of(git)
+    look_again(git)
     home = own_folder(place.git_dir)
+    try:
+        with _folder(home, name, place) as (folder, lock):
+            yield Desk(git, folder, lock)
+    except OSError as error:
+        raise WorkspaceError(f"{error.filename or home} cannot be read or written: {error.strerror}.") from error
+
+
+def look_again(git: Git) -> None:
+    """Forget the settings: whoever works here may have given the repository a new filter since they were read."""
+    for name in ("settings", "environment"):
+        git.__dict__.pop(name, None)
+
+
+@contextmanager
+def _folder(home: str, name: str, place: Repository) -> Iterator[tuple[str, int]]:
     with turn(home):
         sweep(home, place)
         folder, lock = _make(home, name)
     try:
-        yield Desk(git, folder, lock)
-    except OSError as error:
-        raise WorkspaceError(f"{error.filename or folder} cannot be read or written: {error.strerror}.") from error
+        yield folder, lock
     finally:
         with suppress(FileNotFoundError):
             shutil.rmtree(folder)
@@ -278,20 +294,23 @@ def make_file(path: str, data: bytes, mode: int = 0o600) -> None:
 def sync_objects(objects: str, since_ns: int) -> None:
     """Make every loose object durable that was written or found again since then, and its name.
 
-    Git was told not to sync them one by one: that costs a turn of the disk each, and together they cost a few.
+    Git was told not to sync them: it would do so one by one, at the price of a turn of the disk each. Asked for together,
+    they share a few turns.
     """
     folders = [os.path.join(objects, name) for name in os.listdir(objects) if len(name) == 2]
     fresh = [folder for folder in folders if _is_since(folder, since_ns)]
-    for folder in fresh:
-        with suppress(FileNotFoundError):  # a git of the user packed all of it meanwhile, durably
-            for name in os.listdir(folder):
-                if _is_since(os.path.join(folder, name), since_ns):
-                    sync_file(os.path.join(folder, name))
-    for folder in fresh:
-        with suppress(FileNotFoundError):
-            sync_folder(folder)
+    files = [path for folder in fresh for path in _files(folder) if _is_since(path, since_ns)]
     if fresh:
-        sync_folder(objects)
+        with ThreadPoolExecutor(TOGETHER) as pool:
+            for paths in (files, fresh, [objects]):
+                list(pool.map(sync_path, paths))
+
+
+def _files(folder: str) -> list[str]:
+    try:
+        return [os.path.join(folder, name) for name in os.listdir(folder)]
+    except FileNotFoundError:  # a git of the user packed all of it meanwhile, durably
+        return []
 
 
 def _is_since(path: str, since_ns: int) -> bool:
@@ -302,12 +321,13 @@ def _is_since(path: str, since_ns: int) -> bool:
     return max(found.st_mtime_ns, found.st_ctime_ns) >= since_ns
 
 
-def sync_file(path: str) -> None:
+def sync_path(path: str) -> None:
+    """Sync a file or a folder; one that is gone was packed meanwhile, durably, or was a draft of another git."""
     try:
         fd = os.open(path, _READ)
     except FileNotFoundError:
         return
     try:
-        os.fdatasync(fd)
+        os.fsync(fd)
     finally:
         os.close(fd)
