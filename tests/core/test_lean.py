@@ -38,6 +38,16 @@ def test_msgspec_loads_alone_and_what_was_hidden_can_be_loaded_afterwards():
     assert hidden(ALONE)
 
 
-@pytest.mark.parametrize("first", [LOADED, MSGSPEC_FIRST, THREADED])
+def test_uuid_and_platform_are_themselves_afterwards():
+    script = (
+        ALONE
+        + "\nimport platform, uuid\nassert platform.python_version() and uuid._platform_system == platform.system()"
+    )
+    subprocess.run([sys.executable, "-c", script], timeout=60, check=True)
+
+
+@pytest.mark.parametrize(
+    "first", [LOADED, MSGSPEC_FIRST, THREADED, f"import uuid\n{ALONE}", f"import platform\n{ALONE}"]
+)
 def test_nothing_is_hidden_from_somebody_who_has_it_or_may_want_it(first):
     assert not hidden(first)

@@ -1,17 +1,20 @@
-"""Loads msgspec without `typing_extensions`, which it prefers to `typing` and does not need since Python 3.11.
+"""Loads msgspec without what it does not need: `typing_extensions`, and the `platform` of which `uuid` asks one word.
 
-A hook starts a process for every event, and those two modules and what they load are a seventh of its time. While other
+A hook starts a process for every event, and these modules and what they load are a sixth of its time. While other
 threads run nothing is hidden from them: then msgspec loads as it likes.
 """
 
 import _thread
 import sys
+from posix import uname
+from types import SimpleNamespace
 
-_HIDDEN = "typing_extensions"
+_HIDDEN = {"typing_extensions": None, "platform": SimpleNamespace(system=lambda: uname().sysname)}
 
-if _HIDDEN not in sys.modules and "msgspec" not in sys.modules and _thread._count() == 0:
-    sys.modules[_HIDDEN] = None  # type: ignore[assignment]
+if not _HIDDEN.keys() & sys.modules.keys() and not {"msgspec", "uuid"} & sys.modules.keys() and _thread._count() == 0:
+    sys.modules.update(_HIDDEN)  # type: ignore[arg-type]
     try:
         import msgspec  # noqa: F401
     finally:
-        del sys.modules[_HIDDEN]
+        for _name in _HIDDEN:
+            del sys.modules[_name]
