@@ -22,7 +22,7 @@ from tests.adapters.probes.killing import in_child
 from tests.adapters.test_workspace import NAMES, NOW, outer, prints_of, take_and_keep
 from tests.adapters.workspace_work import WorkspaceWork
 
-LIMIT = int(os.environ.get("HOLDFAST_POINTS", "20"))  # each point is a few dozen starts of git
+LIMIT = int(os.environ.get("HOLDFAST_POINTS", "12"))  # each point is a few dozen starts of git
 __all__ = ["outer"]  # a fixture
 
 
@@ -393,6 +393,24 @@ def test_a_lock_of_another_git_is_respected(kit):
     with pytest.raises(RestoreRefused, match=r"index\.lock"):
         in_place(git, "c1", "before", NOW)
     assert prints_of(kit.top) == before
+
+
+def test_an_index_that_is_changed_meanwhile_is_not_replaced(kit, monkeypatch):
+    git = kit.runner()
+    take_and_keep(git)
+    kit.write("a.txt", "changed\n")
+    kit.write("other", "other\n")
+    wait, go_on = restore._change_files, kit.git
+
+    def change_both(*given):
+        wait(*given)
+        kit.write("precious", "precious\n")
+        go_on("add", "precious")
+
+    monkeypatch.setattr(restore, "_change_files", change_both)
+    with pytest.raises(WorkspaceError, match="the index was changed"):
+        in_place(git, "c1", "before", NOW)
+    assert kit.git("show", ":precious") == "precious" and not (kit.top / ".git" / "index.lock").exists()
 
 
 def test_an_id_for_what_is_here_that_is_taken_is_refused(kit):

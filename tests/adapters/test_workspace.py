@@ -9,6 +9,7 @@ import stat
 import subprocess
 import tempfile
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -373,11 +374,11 @@ def test_a_detached_head(kit):
     assert read(kit.runner(), "c1") == snapshot
 
 
-@pytest.mark.parametrize("name", ["(detached)", "refs/heads/x", "--end-of-options", "ü/ä"])
+@pytest.mark.parametrize("name", ["heads/(detached)", "heads/refs/heads/x", "heads/-x", "heads/ü/ä", "other/x"])
 def test_branches_with_misleading_names(kit, name):
-    kit.git("symbolic-ref", "HEAD", f"refs/heads/{name}")
+    kit.git("symbolic-ref", "HEAD", f"refs/{name}")
     snapshot = take_and_keep(kit.runner())
-    assert snapshot.branch == f"refs/heads/{name}" == read(kit.runner(), "c1").branch
+    assert snapshot.branch == f"refs/{name}" == read(kit.runner(), "c1").branch
 
 
 def test_the_same_commit_on_another_branch_is_another_snapshot(kit):
@@ -463,13 +464,19 @@ def test_settings_that_weaken_the_look_at_files_do_not_hide_a_change(kit):
     kit.git("config", "core.ignoreStat", "true")
     kit.git("config", "core.checkStat", "minimal")
     kit.git("config", "core.trustctime", "false")
+    old = 1_600_000_000
+    kit.write("a.txt", "1\n")
+    os.utime(kit.top / "a.txt", (old, old))
+    kit.git("add", "a.txt")
     git = kit.runner()
     take_and_keep(git)
-    for number in range(2, 5):
-        seen = os.stat(kit.top / "a.txt")
-        kit.write("a.txt", f"{number}\n")
-        os.utime(kit.top / "a.txt", ns=(seen.st_atime_ns, seen.st_mtime_ns))
-        assert contents(kit, take_and_keep(git, f"c{number}")) == {"a.txt": f"{number}\n".encode()}
+    time.sleep(1.1)  # git compares whole seconds
+    kit.write("a.txt", "2\n")
+    os.utime(kit.top / "a.txt", (old, old))
+    assert kit.git("status", "--porcelain") == "A  a.txt" or kit.git("diff", "--name-only") == ""
+    assert contents(kit, take_and_keep(git, "c2")) == {"a.txt": b"2\n"}
+    kit.write("a.txt", "3333\n")
+    assert contents(kit, take_and_keep(git, "c3")) == {"a.txt": b"3333\n"}
 
 
 def test_a_change_within_the_same_moment_is_not_missed(kit):

@@ -177,8 +177,8 @@ class _Gatherer:
         return parse_status(finished)
 
     def _branch(self, scan: Scan) -> str | None:
-        """The full name; git's short one does not tell a branch called `(detached)` from none."""
-        if scan.branch is None or scan.branch.startswith("refs/"):
+        """The full name. Git's short one does not tell a branch called `(detached)` from none, nor names what is no branch."""
+        if scan.branch is None or scan.branch.startswith(("(", "refs/")):
             return self.desk.git.head_ref()
         return f"refs/heads/{scan.branch}"
 

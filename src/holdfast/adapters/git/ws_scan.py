@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import NamedTuple, Protocol
 
 OWN = b".holdfast"
@@ -115,7 +115,6 @@ class Change(NamedTuple):
 
 
 KINDS = {"A": "added", "M": "modified", "T": "type changed", "D": "deleted", "U": "conflict"}
-_OPPOSITE = {"D": "added", "M": "modified", "T": "type changed", "A": "deleted", "U": "modified"}
 
 
 def changes_of(scan: Scan) -> list[Change]:
@@ -129,15 +128,6 @@ def _kind(entry: Entry) -> str:
     if entry.in_index == "A" and entry.on_disk != "D":
         return "added"
     return KINDS[entry.on_disk if entry.on_disk != "." else entry.in_index]
-
-
-def ways_back(scan: Scan) -> list[Change]:
-    """What must be done to the work tree so that it becomes what the index says."""
-    listed = [
-        Change(os.fsdecode(entry.path), _OPPOSITE[entry.on_disk]) for entry in scan.entries if entry.on_disk != "."
-    ]
-    new = [Change(os.fsdecode(path), "deleted") for path in scan.untracked if not path.endswith(b"/")]
-    return sorted(listed + new)
 
 
 # --- what the index alone says
@@ -171,8 +161,3 @@ def joined(paths: Iterable[bytes]) -> bytes:
 
 def shown(path: bytes, why: str) -> str:
     return f"{os.fsdecode(path)}: {why}"
-
-
-def names(rows: Sequence[str]) -> frozenset[bytes]:
-    """The paths of rows that `shown` made; the reason holds no `: `."""
-    return frozenset(os.fsencode(row.rpartition(": ")[0]) for row in rows)
