@@ -6,7 +6,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from bench import append, git_history, group, postgres, shape, start
+from bench import append, git, git_history, group, postgres, shape, start
 
 
 def rows(folder):
@@ -43,7 +43,7 @@ def rows(folder):
     yield "PostgreSQL: the same in threads", f"{threads / one:.1f} x", "", True
 
 
-PARTS = (rows, git_history.rows)
+PARTS = (rows, git.rows, git_history.rows)
 
 
 def main():

@@ -103,8 +103,10 @@ def which_run(store: Store, mission_id: str, run_id: str | None, new: bool) -> s
     asked = config.environment().get("HOLDFAST_RUN")
     if asked:
         known = store.head(check_id(asked, "HOLDFAST_RUN"))
-        if known is None or known.projection.mission_id == mission_id:
-            return asked  # one that has no log here may have left mirrors
+        if known is not None and known.projection.mission_id == mission_id:
+            return asked
+        if known is None and not new:
+            return asked  # it has no log here, but may have left mirrors
     if not new:
         for head in store.heads(unfinished=True):
             shown = head.projection
@@ -133,7 +135,7 @@ def _options(
     somebody = terminal.is_there()
     return Options(
         strictness=effective_strictness(call=strictness, config=environ.get("HOLDFAST_STRICTNESS") or None),
-        policies=_checked(policies or {}),
+        policies={**({"tree": "warn"} if environ.get("HOLDFAST_ALLOW_DIRTY") else {}), **_checked(policies or {})},
         budget=budget or Budget(),
         confirm=confirm or (terminal.confirm if somebody else None),
         prompt=prompt or (terminal.prompt if somebody else None),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
 from holdfast.core.values import Append, Head, Lease, Message, Owner, Projection, Record
@@ -135,6 +135,12 @@ class Workspace(Protocol):
     def where(self) -> tuple[str | None, str | None]:
         """The commit of HEAD (None before the first one) and the full name of its branch (None when detached)."""
 
+    def has(self, commit: str) -> bool:
+        """Whether this repository has the commit."""
+
+    def changed(self) -> list[str]:
+        """What is not committed, one line for each path. Raises if that cannot be told; never empty for that reason."""
+
     def snapshot(self, checkpoint_id: str, now: str) -> Snapshot:
         """Keep the workspace under this id, durable on return. If it is kept already, that is what it gives."""
 
@@ -144,8 +150,13 @@ class Workspace(Protocol):
     def drop(self, checkpoint_id: str) -> None:
         """Let go of what is kept under this id."""
 
-    def commit(self, checkpoint_id: str, message: str, branch: str | None, parent: str | None) -> str:
-        """Commit all changes to the branch, once per id, and return the commit; HEAD's where nothing changed."""
+    def check_committable(self, branch: str | None) -> None:
+        """Raise if no commit could be made here: no branch, no identity, an unfinished merge. Changes nothing."""
+
+    def commit(
+        self, checkpoint_id: str, message: str, branch: str | None, parent: str | None, leave: Collection[str]
+    ) -> str:
+        """Commit all changes but those to `leave`, once per id, and return the commit; HEAD's where nothing changed."""
 
     def committed(self, checkpoint_id: str, message: str, branch: str | None, parent: str | None) -> str | None:
         """The commit that `commit` made for this id; None if it surely made none. Raises if that cannot be known."""
@@ -168,9 +179,18 @@ class Workspace(Protocol):
         """Milestones in the history of HEAD that mirrors name, of this run or of all, by index. Writes nothing."""
 
     def look(
-        self, run_id: str, records: Sequence[Known], before: Mapping[str, str] | None, snapshot: str | None
+        self,
+        run_id: str,
+        records: Sequence[Known],
+        before: Mapping[str, str] | None,
+        snapshots: Sequence[str],
+        given_up: Sequence[str],
+        base: str | None,
     ) -> Seen:
-        """One look, for a run with these milestones that began in that environment and last kept that. Writes nothing."""
+        """One look, for a run with these milestones that began at `base` in that environment. Writes nothing.
+
+        What is uncommitted is as it was kept if one of the `snapshots`, or of those `given_up` by their id, holds it.
+        """
 
     def environment(self) -> dict[str, str]:
         """Interpreter, package managers, lockfiles, agents and the base branch, as names and digests."""

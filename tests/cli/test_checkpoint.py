@@ -236,3 +236,116 @@ def test_a_run_known_only_by_its_mirrors_is_listed_and_can_go_on(repo, environ, 
     assert subjects == ["checkpoint: part b", "checkpoint: part a"]
     (one,) = told(clone, environ, "status", "--all")["runs"]
     assert (one["run_id"], one["status"]) == (known["run_id"], "finished")
+
+
+CRASHING = (
+    "import os, signal, sys, holdfast\n"
+    "with holdfast.run('mission') as run:\n"
+    "    place = run.workspace('.')\n"
+    "    for name in 'ab':\n"
+    "        open(name + '.txt', 'w').write(name)\n"
+    "        place.milestone('part ' + name)\n"
+    "        if sys.argv[1:] == [name]:\n"
+    "            os.kill(os.getpid(), signal.SIGKILL)\n"
+)
+
+
+@pytest.fixture
+def crashed(repo, environ, tmp_path):
+    """A run that was killed after its first milestone, and the words that go on with it."""
+    program = tmp_path / "program.py"
+    program.write_text(CRASHING)
+    holdfast(repo, environ, "init")
+    run(["git", "add", "-A"], repo, environ)
+    run(["git", "commit", "-q", "-m", "ignore"], repo, environ)
+    run([sys.executable, str(program), "a"], repo, environ, code=-9)
+    (row,) = told(repo, environ, "resume")["unfinished"]
+    return row["run_id"], ["--", sys.executable, str(program)]
+
+
+def test_uncommitted_work_is_refused_kept_aside_restored_and_settled(repo, environ, crashed):
+    run_id, behind = crashed
+    (repo / "by hand.txt").write_text("mine\n")
+    plan = told(repo, environ, "resume", run_id)
+    assert plan["plan"]["verdict"] == "ask" and "tree" in plan["plan"]["why"]
+    holdfast(repo, environ, "resume", run_id, *behind, code=4)
+    holdfast(repo, environ, "resume", run_id, "--snapshot", *behind)
+    (pending,) = [one for one in told(repo, environ, "doctor")["findings"] if one["check"] == "kept aside"]
+    verb, kept = pending["fix"].split()[1:]
+    assert verb == "restore"
+    told(repo, environ, "restore", kept)
+    assert not [one for one in told(repo, environ, "doctor")["findings"] if one["check"] == "kept aside"]
+
+
+def test_what_is_kept_aside_can_be_dropped(repo, environ, crashed):
+    run_id, behind = crashed
+    (repo / "by hand.txt").write_text("mine\n")
+    holdfast(repo, environ, "resume", run_id, "--snapshot", *behind)
+    (kept,) = [one for one in told(repo, environ, "checkpoint", "--list")["checkpoints"] if one["pending"]]
+    assert told(repo, environ, "checkpoint", "--drop", kept["checkpoint"]) == {
+        "schema_version": 1,
+        "dropped": kept["checkpoint"],
+    }
+    assert not [one for one in told(repo, environ, "checkpoint", "--list")["checkpoints"] if one["pending"]]
+
+
+def test_allow_dirty_goes_on_over_it(repo, environ, crashed):
+    run_id, behind = crashed
+    (repo / "by hand.txt").write_text("mine\n")
+    holdfast(repo, environ, "resume", run_id, "--allow-dirty", *behind)
+    assert told(repo, environ, "status", "--all")["runs"][0]["status"] == "finished"
+
+
+def test_an_approved_plan_covers_the_repository_as_it_was_shown(repo, environ, crashed):
+    run_id, behind = crashed
+    clean = told(repo, environ, "resume", run_id)["plan"]["plan_id"]
+    (repo / "by hand.txt").write_text("mine\n")
+    dirty = told(repo, environ, "resume", run_id)["plan"]["plan_id"]
+    assert clean != dirty and clean.partition(".")[0] == dirty.partition(".")[0]
+    holdfast(repo, environ, "resume", run_id, "--approve", clean, *behind, code=44)
+    holdfast(repo, environ, "resume", run_id, "--approve", dirty, *behind)
+    assert told(repo, environ, "status", "--all")["runs"][0]["status"] == "finished"
+
+
+def test_a_milestone_that_was_reset_away_is_not_gone_on_from(repo, environ, crashed):
+    run_id, behind = crashed
+    run(["git", "reset", "-q", "--hard", "HEAD~1"], repo, environ)
+    holdfast(repo, environ, "resume", run_id, *behind, code=41)
+
+
+def test_a_failed_checkpoint_leaves_no_run_that_waits_for_somebody(repo, environ):
+    holdfast(repo, environ, "init")
+    run(["git", "switch", "-q", "--detach"], repo, environ)
+    holdfast(repo, environ, "checkpoint", "--commit", "x", code=87)
+    assert told(repo, environ, "resume")["unfinished"] == []
+
+
+def test_milestones_taken_by_hand_are_counted(repo, environ):
+    holdfast(repo, environ, "init")
+    marks = []
+    for name in ("a", "b"):
+        (repo / f"{name}.txt").write_text(name)
+        marks.append(told(repo, environ, "checkpoint", "--commit", name)["checkpoint"]["index"])
+    assert marks == [0, 1]
+
+
+def test_a_title_used_twice_for_one_run_is_two_checkpoints(repo, environ, crashed):
+    run_id, _ = crashed
+    (repo / "x.txt").write_text("one\n")
+    first = told(repo, environ, "checkpoint", "same", run_id)["checkpoint"]
+    (repo / "x.txt").write_text("two\n")
+    second = told(repo, environ, "checkpoint", "same", run_id)["checkpoint"]
+    assert first["checkpoint_id"] != second["checkpoint_id"] and first["snapshot"] != second["snapshot"]
+
+
+def test_the_undo_of_a_restore_in_place_is_what_it_prints(repo, environ):
+    holdfast(repo, environ, "init")
+    (repo / "readme.txt").write_text("one\n")
+    mark = told(repo, environ, "checkpoint", "one")["checkpoint"]
+    (repo / "readme.txt").write_text("two\n")
+    said = holdfast(repo, environ, "restore", mark["checkpoint_id"], "--in-place")
+    undo = said.split("`")[1].split()
+    assert undo[0] == "holdfast"
+    holdfast(repo, environ, *undo[1:])
+    assert (repo / "readme.txt").read_text() == "two\n"
+    assert not [one for one in told(repo, environ, "doctor")["findings"] if "no log here knows it" in one["sentence"]]

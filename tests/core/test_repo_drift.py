@@ -13,7 +13,8 @@ A, B = "a" * 40, "b" * 40
 
 
 def made(index=0, commit=A, **more):
-    whole = {"branch": MAIN, "parent": "p", "base": "p", "tree": "t", "seq": (index or 0) + 2, "complete": True, **more}
+    known = {"branch": MAIN, "parent": "p", "base": "p", "tree": "t", "snapshot": "s", "complete": True}
+    whole = {**known, "seq": (index or 0) + 2, **more}
     return WorkspaceState(TOP, index, f"part {index}", commit=commit, **whole)
 
 
@@ -102,16 +103,16 @@ def test_the_last_checkpoint_of_a_repository_is_that_with_the_last_event():
     ("found", "reason", "to"), [(3, "state_behind_checkpoint", 4), (0, "state_ahead_of_checkpoint", 1)]
 )
 def test_the_repository_says_which_milestone_was_the_last(found, reason, to):
-    fixed = corrected(state(made(0), made(1)), at(found, B))
+    fixed = corrected(state(made(0), made(1)), TOP, at(found, B))
     assert (fixed.previous, fixed.corrected_to, fixed.reason) == (2, to, reason)
     assert (fixed.sha, fixed.source, fixed.checkpoint_id) == (B, "log", f"c{found}")
 
 
 def test_a_checkpoint_that_was_begun_and_is_there_was_already_taken():
     whole = state(made(0), WorkspaceState(TOP, 1, "begun"), checkpoint_open="c1")
-    assert corrected(whole, at(1, B)).reason == "already_checkpointed"
+    assert corrected(whole, TOP, at(1, B)).reason == "already_checkpointed"
 
 
 @pytest.mark.parametrize("position", [at(1), at(5, confidence="weak"), at(None, None)])
 def test_what_agrees_or_is_not_sure_corrects_nothing(position):
-    assert corrected(state(made(0), made(1)), position) is None
+    assert corrected(state(made(0), made(1)), TOP, position) is None

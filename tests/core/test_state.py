@@ -84,6 +84,7 @@ OPEN: tuple[Event, ...] = (
     QuestionAsked(question_id="q", text="Well?", choices=("yes", "no")),
     SleepStarted(sleep_id="z", until="2026-01-02T03:04:05Z"),
     SnapshotKept(checkpoint_id="k1", snapshot="5" * 40, repo="/r", paths=2),
+    EnvironmentSeen(artifact="7" * 64, repo="/r"),
 )
 KEPT = SnapshotKept(checkpoint_id="k1", snapshot="5" * 40, repo="/r", paths=2)
 BEGUN = CheckpointStarted(
@@ -116,7 +117,7 @@ SAMPLES: dict[type[Event], Event] = {
     SnapshotKept: SnapshotKept(checkpoint_id="k2", snapshot="6" * 40, repo="/r"),
     SnapshotSettled: SnapshotSettled(checkpoint_id="k1", settled_as="restored"),
     EnvironmentSeen: EnvironmentSeen(artifact="7" * 64, repo="/r"),
-    ScopeDeclared: ScopeDeclared(allow=("src/**",)),
+    ScopeDeclared: ScopeDeclared(repo="/r", allow=("src/**",)),
     StepCheckpointed: MARK,
     GateBlocked: GateBlocked(step_id="a", strictness="max", conflicts=1),
     CheckpointResumed: CheckpointResumed(checkpoint_id="c1", retry_token="t"),
@@ -380,7 +381,7 @@ some_events = st.one_of(
     st.builds(CheckpointAbandoned, checkpoint_id=steps),
     st.builds(SnapshotKept, checkpoint_id=steps, snapshot=st.just("5"), repo=st.just("/r")),
     st.builds(SnapshotSettled, checkpoint_id=steps, settled_as=st.sampled_from(["restored", "dropped"])),
-    st.builds(ScopeDeclared, allow=st.just(("src/**",))),
+    st.builds(ScopeDeclared, repo=st.just("/r"), allow=st.just(("src/**",))),
     st.builds(NoteRecorded, text=st.text(st.characters(exclude_categories=["Cs"]), max_size=5)),
     st.just(SAMPLES[Extension]),
 )

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import subprocess
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -276,8 +278,9 @@ def test_a_milestone_that_git_lost_is_said_to_be_ahead(repo):
             place.milestone(f"part {name}")
         crash(run)
     git(repo, "reset", "-q", "--hard", "HEAD~1")
-    with opened(repo, policies={"tree": "warn"}) as run:
+    with pytest.raises(Stopped) as stop, opened(repo) as run:
         run.workspace(str(repo))
+    assert stop.value.reason == "drift_refused" and any("milestone 1 (part b)" in line for line in stop.value.evidence)
     (fixed,) = bodies(repo, "milestone_index_corrected")
     assert (fixed["reason"], fixed["previous"], fixed["corrected_to"]) == ("state_ahead_of_checkpoint", 2, 1)
 
@@ -387,3 +390,162 @@ def test_a_branch_whose_name_is_no_text_is_refused_by_name(repo):
     subprocess.run([b"git", b"switch", b"-q", b"-c", b"caf\xe9"], cwd=repo, check=True)
     with opened(repo) as run, pytest.raises(UsageError, match="not UTF-8"):
         run.workspace(str(repo)).snapshot("s")
+
+
+def test_a_run_that_comes_back_to_another_work_tree_of_its_repository_is_asked_about_the_branch(repo, tmp_path):
+    other = tmp_path / "linked"
+    git(repo, "worktree", "add", "-q", "-b", "side", str(other))
+    with pytest.raises(Crash), opened(repo) as run:
+        three_milestones(run, other, ("a",))
+        crash(run)
+    git(repo, "worktree", "remove", "--force", str(other))
+    with pytest.raises(Stopped) as stop, opened(repo) as run:
+        run.workspace(str(repo))
+    assert stop.value.reason == "branch_differs"
+
+
+def test_a_repository_that_was_moved_is_the_same_one(repo, tmp_path):
+    with pytest.raises(Crash), opened(repo) as run:
+        made = three_milestones(run, repo, ("a", "b"))
+        crash(run)
+    moved = tmp_path / "moved"
+    repo.rename(moved)
+    with opened(moved) as run:
+        marks = three_milestones(run, moved)
+    assert [one.commit for one in marks[:2]] == [one.commit for one in made] and marks[2].index == 2
+    assert {one.repo for one in state_of(moved).workspaces.values()} == {str(moved)}
+
+
+def test_what_was_there_before_and_is_out_of_scope_is_left_where_it_is(repo):
+    (repo / "notes.txt").write_text("mine\n")
+    (repo / "readme.txt").write_text("half written\n")
+    with opened(repo) as run:
+        place = run.workspace(str(repo), allow=["src/**"], deny=["notes.txt"])
+        (repo / "src").mkdir()
+        for name in ("one", "two"):
+            (repo / "src" / f"{name}.py").write_text(name)
+            place.milestone(name)
+    assert git(repo, "show", "--name-only", "--format=", "HEAD") == "src/two.py"
+    assert sorted(git(repo, "status", "--porcelain").splitlines()) == [" M readme.txt", "?? notes.txt"]
+
+
+def test_what_a_rebase_brings_is_not_the_runs_doing(repo):
+    with pytest.raises(Crash), opened(repo) as run:
+        place = run.workspace(str(repo), allow=["src/**"])
+        (repo / "src").mkdir()
+        (repo / "src" / "a.py").write_text("a")
+        place.milestone("part a")
+        crash(run)
+    git(repo, "switch", "-q", "main")
+    (repo / "upstream.txt").write_text("theirs\n")
+    git(repo, "add", "-A")
+    git(repo, "commit", "-q", "-m", "upstream")
+    git(repo, "switch", "-q", "work")
+    git(repo, "rebase", "-q", "main")
+    with opened(repo) as run:
+        place = run.workspace(str(repo), allow=["src/**"])
+        assert place.milestone("part a").index == 0
+        (repo / "src" / "b.py").write_text("b")
+        assert place.milestone("part b").index == 1
+    (selected,) = bodies(repo, "resume_checkpoint_selected")
+    assert selected["source"] == "git_log_run_specific" and selected["was"]
+
+
+def test_a_nested_repository_is_left_out_of_a_milestone_and_named(repo):
+    inner = repo / "inner"
+    inner.mkdir()
+    git(inner, "init", "-q")
+    git(inner, "-c", "user.name=x", "-c", "user.email=x@y", "commit", "-q", "--allow-empty", "-m", "x")
+    (repo / "a.txt").write_text("a\n")
+    with opened(repo) as run:
+        mark = run.workspace(str(repo)).milestone("part a")
+    assert any(line.startswith("inner") for line in mark.left_out)
+    assert git(repo, "show", "--name-only", "--format=", mark.commit) == "a.txt"
+
+
+def test_two_repositories_in_one_run_do_not_disturb_each_other(repo, tmp_path):
+    second = tmp_path / "second"
+    git(tmp_path, "clone", "-q", "--no-local", "-b", "work", str(repo), str(second))
+    for name, value in (("user.name", "A. User"), ("user.email", "user@example.org")):
+        git(second, "config", name, value)
+
+    def work(run):
+        places = {top: run.workspace(str(top)) for top in (repo, second)}
+        marks = []
+        for top, place in places.items():
+            (top / "a.txt").write_text(top.name)
+            marks.append(place.milestone(f"part a of {top.name}"))
+        return marks
+
+    with pytest.raises(Crash), opened(repo) as run:
+        first = work(run)
+        crash(run)
+    with opened(repo) as run:
+        assert work(run) == first
+    assert [one.index for one in first] == [0, 0]
+    assert "drift_found" not in kinds(repo)
+
+
+def test_threads_take_checkpoints_one_after_the_other(repo):
+    with opened(repo) as run:
+        place = run.workspace(str(repo))
+        with ThreadPoolExecutor(6) as pool:
+            marks = list(pool.map(place.snapshot, [f"s{number}" for number in range(6)]))
+    assert len({mark.checkpoint_id for mark in marks}) == 6
+
+
+def test_a_milestone_needs_a_branch_and_an_identity_before_anything_is_begun(repo, monkeypatch):
+    with opened(repo) as run:
+        place = run.workspace(str(repo))
+        (repo / "a.txt").write_text("a\n")
+        git(repo, "switch", "-q", "--detach")
+        with pytest.raises(holdfast.HoldfastError, match="No branch"):
+            place.milestone("part a")
+        git(repo, "switch", "-q", "work")
+        before = (repo / ".git" / "index").read_bytes()
+        git(repo, "config", "--unset", "user.email")
+        git(repo, "config", "user.useConfigOnly", "true")
+        monkeypatch.setenv("HOME", str(repo.parent))
+        with pytest.raises(holdfast.HoldfastError):
+            run.workspace(str(repo)).milestone("part b")
+        assert (repo / ".git" / "index").read_bytes() == before
+        assert "checkpoint_started" not in kinds(repo)
+
+
+def test_an_error_after_the_commit_does_not_make_it_undone(repo, monkeypatch):
+    from holdfast.adapters.probes.git_runner import Git
+
+    def broken(self, ref):
+        raise OSError(5, "Input/output error")
+
+    with opened(repo) as run:
+        place = run.workspace(str(repo))
+        (repo / "a.txt").write_text("a\n")
+        with monkeypatch.context() as patched:
+            patched.setattr(Git, "sync", broken)
+            with contextlib.suppress(OSError, holdfast.HoldfastError):
+                place.milestone("part a")
+        place.snapshot("after")
+    assert "checkpoint_abandoned" not in kinds(repo)
+    (made,) = [one for one in state_of(repo).workspaces.values() if one.commit]
+    assert made.commit == git(repo, "rev-parse", "HEAD")
+
+
+def test_an_index_that_was_used_is_refused(repo):
+    with opened(repo) as run:
+        place = run.workspace(str(repo))
+        (repo / "a.txt").write_text("a\n")
+        assert place.milestone("part a", index=4).index == 4
+        with pytest.raises(UsageError, match="5 or more"):
+            place.milestone("part b", index=4)
+
+
+def test_going_on_twice_in_one_process_asks_once(repo):
+    with pytest.raises(Crash), opened(repo) as run:
+        run.workspace(str(repo)).snapshot("s")
+        crash(run)
+    with opened(repo) as run:
+        run.workspace(str(repo))
+        (repo / "mine.txt").write_text("of this run\n")
+        run.workspace(str(repo))
+    assert state_of(repo).status == "finished"

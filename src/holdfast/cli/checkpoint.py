@@ -6,7 +6,6 @@ With --commit it is a milestone: one commit on your branch, with trailers and a 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import click
@@ -16,9 +15,11 @@ from holdfast.adapters.git.workspace import kept
 from holdfast.cli import repo
 from holdfast.cli.output import emit, escape, json_option, run_argument, say
 from holdfast.cli.render import table
-from holdfast.core.errors import UsageError
+from holdfast.core.errors import HoldfastError, UsageError
 from holdfast.core.events import SnapshotSettled
+from holdfast.core.repo_drift import next_index
 from holdfast.core.shapes import WorkspaceState
+from holdfast.engine.stopping import Stopped
 from holdfast.engine.workspaces import Mark
 
 MISSION = "workspace"
@@ -63,23 +64,31 @@ def command(
 
 
 def take(title: str, run: str | None, commit: bool, index: int | None) -> Mark:
-    with opened(run) as live_run:
-        place = live_run.workspace(".")
-        made: Mark = place.milestone(title, index=index) if commit else place.snapshot(title)
-        return made
-
-
-@contextmanager
-def opened(run: str | None) -> Iterator[Any]:
-    """A run of its own, or the one that was named: it is continued for this one act, and left as it was found."""
-    if run is None:
+    repo.here()  # before anything is made: is there a repository at all?
+    if run is not None:
+        with app.open_store() as store, live.visit(store, app.find_run(store, run).run_id) as visited:
+            return taken(visited, title, commit, index)
+    number = following() if commit and index is None else index
+    try:
         with live.run(MISSION, new=True, title="checkpoints taken by hand") as own:
-            yield own
-        return
-    with app.open_store() as store:
-        head = app.find_run(store, run)
-        with live.visit(store, head.run_id) as visited:
-            yield visited
+            try:
+                return taken(own, title, commit, number)
+            except HoldfastError as error:
+                problem = error  # said below: a run that was made for this one act is over, not interrupted
+    except Stopped as stop:
+        problem = UsageError(str(stop))
+    raise problem
+
+
+def taken(run: Any, title: str, commit: bool, index: int | None) -> Mark:
+    place = run.workspace(".")
+    made: Mark = place.milestone(title, index=index) if commit else place.snapshot(title)
+    return made
+
+
+def following() -> int:
+    """The number after the last milestone that was taken by hand."""
+    return max((next_index(state) for state in repo.states() if state.mission_id == MISSION), default=0)
 
 
 def show(mark: Mark, as_json: bool) -> None:
@@ -92,6 +101,8 @@ def show(mark: Mark, as_json: bool) -> None:
             "" if mark.sidecar_written else " Its sidecar could not be written; `holdfast doctor --fix` tries again."
         )
         say(f"Milestone {mark.index} is commit {mark.commit[:12]}.{written}")
+    for line in mark.left_out:
+        say(f"Not kept: {escape(line)}")
     say(f"  holdfast restore {mark.checkpoint_id}")
 
 
@@ -109,14 +120,18 @@ def listed() -> Iterator[tuple[str, str, int | None, str, str, bool]]:
     """Each kept snapshot, with what the logs here say of it."""
     known: dict[str, tuple[str, WorkspaceState]] = {}
     pending: set[str] = set()
+    given_up: dict[str, str] = {}
     for state in repo.states():
         pending |= state.kept_aside.keys()
+        given_up |= dict.fromkeys(state.given_up, state.run_id)
         known |= {name: (state.run_id, made) for name, made in state.workspaces.items()}
     for checkpoint_id in sorted(kept(repo.here().git)):
         run_id, made = known.get(checkpoint_id) or ("", None)
         kind = "unknown" if made is None else "milestone" if made.index is not None else "snapshot"
         if checkpoint_id in pending:
             kind = "kept aside"
+        elif checkpoint_id in given_up:
+            kind, run_id = "given up", given_up[checkpoint_id]
         index, title = (None, "") if made is None else (made.index, escape(made.title, 60))
         yield checkpoint_id, kind, index, title, run_id, checkpoint_id in pending
 

@@ -6,10 +6,14 @@ Every finding that is not fine names a command that helps, and that command runs
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+import shlex
+from collections.abc import Callable, Iterator, Sequence
+from typing import TypeVar
+
+import msgspec
 
 from holdfast import app
-from holdfast.adapters.git import history, hooks, ignoring, sidecars, workspace, worktrees
+from holdfast.adapters.git import history, hooks, ignoring, sidecars, workspace, worktrees, ws_intent
 from holdfast.adapters.git.repo import GitWorkspace
 from holdfast.cli import repo
 from holdfast.core.errors import HoldfastError
@@ -22,6 +26,7 @@ from holdfast.engine.workspaces import sidecar_of
 
 FIX = "holdfast doctor --fix"
 NAMED = 5
+Item = TypeVar("Item")
 
 
 def findings() -> Iterator[Finding]:
@@ -30,17 +35,9 @@ def findings() -> Iterator[Finding]:
     if place is None:
         return
     states = list(repo.states())
-    try:
-        read, refused = sidecars.read_all(place.sidecars)
-    except sidecars.SidecarsUnreadable as problem:
-        read, refused = [], []
-        yield Finding("sidecars", WARN, str(problem), f"mv {place.sidecars} {place.sidecars}.aside")
-    yield from ignored(place)
-    yield from trees(place)
-    yield from hooked(place)
-    for one in refused[:NAMED]:
-        yield Finding("sidecars", WARN, f"{one.path} is not used: {one.why}.", FIX)
-    yield from mirrored(place, states, read)
+    for check in (ignored, writable, trees, hooked):
+        yield from check(place)
+    yield from mirrors(place, states)
     yield from snapshots(place, states)
     yield from waiting(states)
 
@@ -52,31 +49,52 @@ def repository() -> GitWorkspace | None:
         return None
 
 
+def listed(check: str, items: Sequence[Item], say: Callable[[Item], tuple[str, str]]) -> Iterator[Finding]:
+    """A finding for each of the first few, and how many more there are."""
+    for item in items[:NAMED]:
+        sentence, fix = say(item)
+        yield Finding(check, WARN, sentence, fix)
+    if len(items) > NAMED:
+        yield Finding(check, WARN, f"And {len(items) - NAMED} more like that.", say(items[NAMED])[1])
+
+
+# --- around the store
+
+
 def ignored(place: GitWorkspace) -> Iterator[Finding]:
     try:
         seen, tracked = ignoring.look(place.git), ignoring.tracked(place.git)
     except HoldfastError as problem:
-        yield Finding("ignored", WARN, str(problem), f"rm {os.path.join(place.main, '.holdfast')}")
+        yield Finding("ignored", WARN, str(problem), shlex.join(["rm", os.path.join(place.main, ".holdfast")]))
         return
     if tracked:
-        yield Finding(
-            "ignored", WARN, f"git tracks {tracked[0]}, which is Holdfast's own.", "git rm -r --cached .holdfast"
-        )
+        said = f"git tracks {tracked[0]}, which is Holdfast's own."
+        yield Finding("ignored", WARN, said, "git rm -r --cached .holdfast")
     if seen.ignored:
         yield Finding("ignored", OK, f"git ignores .holdfast/ ({seen.by}).")
     else:
-        yield Finding(
-            "ignored", WARN, "git does not ignore .holdfast/, so it may be committed by accident.", "holdfast init"
-        )
-    folder = os.path.join(place.main, ".holdfast")
-    if os.path.isdir(folder) and not os.access(folder, os.W_OK | os.X_OK):
-        yield Finding("writable", WARN, f"{folder} cannot be written.", f"chmod u+rwx {folder}")
+        said = "git does not ignore .holdfast/, so it may be committed by accident."
+        yield Finding("ignored", WARN, said, "holdfast init")
+
+
+def writable(place: GitWorkspace) -> Iterator[Finding]:
+    for folder in (
+        os.path.join(place.main, ".holdfast"),
+        place.place.common,
+        os.path.join(place.place.common, "objects"),
+    ):
+        if os.path.isdir(folder) and not os.access(folder, os.W_OK | os.X_OK):
+            yield Finding("writable", WARN, f"{folder} cannot be written.", shlex.join(["chmod", "u+rwx", folder]))
 
 
 def trees(place: GitWorkspace) -> Iterator[Finding]:
-    lost = worktrees.orphans(place.git)
-    for one in lost[:NAMED]:
-        yield Finding("worktrees", WARN, f"The worktree {one.path}: {one.why}.", one.fix)
+    yield from listed(
+        "worktrees", worktrees.orphans(place.git), lambda one: (f"The worktree {one.path}: {one.why}.", one.fix)
+    )
+    begun = ws_intent.unfinished(place.git)
+    yield from listed(
+        "worktrees", begun, lambda one: (f"A restore into {one.path or 'a new folder'} was cut off.", FIX)
+    )
 
 
 def hooked(place: GitWorkspace) -> Iterator[Finding]:
@@ -85,73 +103,95 @@ def hooked(place: GitWorkspace) -> Iterator[Finding]:
     except HoldfastError as problem:
         yield Finding("hooks", OK, f"Holdfast's hooks cannot be here: {problem}")
         return
-    for name, state in states.items():
-        if state == "changed":
-            yield Finding(
-                "hooks",
-                WARN,
-                f"The hook {name} was changed since Holdfast put it there.",
-                "holdfast init --hooks --force",
-            )
+    changed = [name for name, state in states.items() if state == "changed"]
+    yield from listed(
+        "hooks",
+        changed,
+        lambda name: (f"The hook {name} was changed since Holdfast put it there.", "holdfast init --hooks --force"),
+    )
 
 
 # --- sidecars against the log and against git
 
 
-def mirrored(place: GitWorkspace, states: list[RunState], read: list[Sidecar]) -> Iterator[Finding]:
+def ours(place: GitWorkspace, state: RunState) -> list[tuple[str, WorkspaceState]]:
+    """The checkpoints that a run took of this repository, in whichever of its work trees."""
+    trees = {one.path for one in worktrees.list_worktrees(place.git)} | {place.top, place.main}
+    return [(name, made) for name, made in state.workspaces.items() if made.repo in trees]
+
+
+def mirrors(place: GitWorkspace, states: list[RunState]) -> Iterator[Finding]:
+    try:
+        read, refused = sidecars.read_all(place.sidecars)
+    except sidecars.SidecarsUnreadable as problem:
+        move = shlex.join(["mv", place.sidecars, place.sidecars + ".aside"])
+        yield Finding("sidecars", WARN, str(problem), move)
+        return
+    yield from listed("sidecars", refused, lambda one: (f"{one.path} is not used: {one.why}.", FIX))
     there = {one.checkpoint_id for one in read}
-    logged = {name: made for state in states for name, made in milestones(state) if made.commit}
-    for name in [name for name in logged if name not in there][:NAMED]:
-        yield Finding("sidecars", WARN, f"Checkpoint {name} has no sidecar.", FIX)
-    for one in [one for one in read if one.checkpoint_id not in logged][:NAMED]:
-        yield Finding(
-            "sidecars",
-            WARN,
+    logged = [
+        (name, made)
+        for state in states
+        for name, made in ours(place, state)
+        if made.complete and made.commit is not None
+    ]
+    bare = [name for name, made in logged if name not in there and place.has(made.commit or "")]
+    yield from listed("sidecars", bare, lambda name: (f"Checkpoint {name} has no sidecar.", FIX))
+    known = {name for state in states for name in state.workspaces}
+    strange = [one for one in read if one.checkpoint_id not in known]
+    yield from listed(
+        "sidecars",
+        strange,
+        lambda one: (
             f"Checkpoint {one.checkpoint_id} of run {one.run_id} has a sidecar, and no log here knows it.",
             "holdfast resume",
-        )
-    for one in [one for one in read if not has(place, one.sha)][:NAMED]:
-        yield Finding(
-            "sidecars", WARN, f"Checkpoint {one.checkpoint_id} was commit {one.sha[:12]}, which git no longer has.", FIX
-        )
-
-
-def has(place: GitWorkspace, sha: str) -> bool:
-    return place.git.ask("cat-file", "-e", f"{sha}^{{commit}}").code == 0
+        ),
+    )
+    gone = [one for one in read if not place.has(one.sha)]
+    yield from listed(
+        "sidecars",
+        gone,
+        lambda one: (f"Checkpoint {one.checkpoint_id} was commit {one.sha[:12]}, which git no longer has.", FIX),
+    )
 
 
 def snapshots(place: GitWorkspace, states: list[RunState]) -> Iterator[Finding]:
     kept = workspace.kept(place.git)
+    given_up = {name for state in states for name in state.given_up}
     known = {name for state in states for name in (*state.workspaces, *state.kept_aside)}
-    for name in [name for name in kept if name not in known][:NAMED]:
-        yield Finding(
-            "snapshots", WARN, f"Snapshot {name} is kept, and no log here knows it.", f"holdfast restore {name}"
-        )
-    wanted = [name for state in states for name, made in state.workspaces.items() if made.complete and name not in kept]
-    for name in wanted[:NAMED]:
-        yield Finding(
-            "snapshots",
-            WARN,
-            f"Checkpoint {name} is in the log, and its snapshot is no longer kept.",
-            "holdfast checkpoint --list",
-        )
+    yield from listed(
+        "checkpoints",
+        [name for name in kept if name in given_up],
+        lambda name: (
+            f"Snapshot {name} is kept, and nothing waits for it.",
+            f"holdfast checkpoint --drop {name}",
+        ),
+    )
+    yield from listed(
+        "checkpoints",
+        [name for name in kept if name not in known | given_up],
+        lambda name: (f"Snapshot {name} is kept, and no log here knows it.", f"holdfast checkpoint --drop {name}"),
+    )
+    lost = [name for state in states for name, made in ours(place, state) if made.snapshot and name not in kept]
+    yield from listed(
+        "checkpoints",
+        lost,
+        lambda name: (f"Checkpoint {name} is in the log, and its snapshot is not kept.", "holdfast checkpoint --list"),
+    )
     if kept:
-        yield Finding("snapshots", OK, f"{len(kept)} snapshots are kept under refs/holdfast/.")
+        yield Finding("checkpoints", OK, f"Kept under refs/holdfast/: {len(kept)}.")
 
 
 def waiting(states: list[RunState]) -> Iterator[Finding]:
     for state in states:
-        for name in state.kept_aside:
-            yield Finding(
-                "kept aside", WARN, f"Work of run {state.run_id} is kept aside as {name}.", f"holdfast restore {name}"
-            )
+        yield from listed(
+            "kept aside",
+            list(state.kept_aside),
+            lambda name: (f"Work is kept aside as {name}.", f"holdfast restore {name}"),
+        )
         if state.checkpoint_open is not None:
-            yield Finding(
-                "checkpoints",
-                WARN,
-                f"Checkpoint {state.checkpoint_open} of run {state.run_id} was begun and not completed.",
-                f"holdfast resume {state.run_id}",
-            )
+            said = f"Checkpoint {state.checkpoint_open} of run {state.run_id} was begun and not completed."
+            yield Finding("checkpoints", WARN, said, f"holdfast resume {state.run_id}")
 
 
 # --- repairs
@@ -162,16 +202,19 @@ def repair() -> Iterator[str]:
     place = repository()
     if place is None:
         return
+    for intent in ws_intent.unfinished(place.git):
+        ws_intent.discard(place.git, intent)
+        yield f"Removed what a restore that was cut off had left at {intent.path or intent.file}."
     for path in sidecars.remove_leftovers(place.sidecars):
         yield f"Removed the unfinished file {path}."
-    states = list(repo.states())
     for path in sidecars.set_aside(place.sidecars):
         yield f"Set aside a sidecar that cannot be read: {path}."
     read, _ = sidecars.read_all(place.sidecars)
     there = {one.checkpoint_id: one for one in read}
-    for state in states:
+    for state in repo.states():
+        here = {name for name, _ in ours(place, state)}
         for name, made in milestones(state):
-            if made.commit:
+            if made.commit and name in here:
                 yield from relink(place, state, name, made, there.get(name))
 
 
@@ -179,13 +222,19 @@ def relink(
     place: GitWorkspace, state: RunState, name: str, made: WorkspaceState, present: Sidecar | None
 ) -> Iterator[str]:
     at = present.sha if present is not None else made.commit or ""
-    position = None if has(place, at) else found(place, state, name)
+    is_there = place.has(at) and place.git.contains("HEAD", at)
+    position = None if is_there else found(place, state, name)
     if position is not None and (position.sha is None or position.confidence == "weak"):
-        return  # nobody knows where it is; a sidecar is not made to say so
+        if present is not None or not place.has(at):
+            return  # nobody knows where it is; a sidecar is not made to say so
+        position = None
     if present is not None and position is None:
         return
-    sha = position.sha if position is not None and position.sha else made.commit
-    place.write_sidecar(sidecar_of(state.run_id, name, moved(place, made, sha), app.now()))
+    sha = position.sha if position is not None else made.commit
+    whole = sidecar_of(state.run_id, name, moved(place, made, sha), app.now())
+    if present is not None:
+        whole = msgspec.structs.replace(whole, created_at=present.created_at)
+    place.write_sidecar(whole)
     if position is None or position.sha is None:
         yield f"Wrote the sidecar of checkpoint {name} again."
     else:
@@ -201,6 +250,4 @@ def found(place: GitWorkspace, state: RunState, name: str) -> Position:
 def moved(place: GitWorkspace, made: WorkspaceState, sha: str | None) -> WorkspaceState:
     if sha is None or sha == made.commit:
         return made
-    import msgspec
-
     return msgspec.structs.replace(made, commit=sha, tree=place.tree_of(sha), patch_id=place.patch_id(sha))

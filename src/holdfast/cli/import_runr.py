@@ -11,6 +11,7 @@ from holdfast.adapters import runr
 from holdfast.adapters.git.repo import top_of
 from holdfast.adapters.runr_shapes import Problem, RunrRun
 from holdfast.cli.output import emit, escape, say
+from holdfast.core.errors import HoldfastError
 from holdfast.core.ids import is_id, is_kind
 from holdfast.engine.foreign import Foreign, bring_in
 
@@ -21,14 +22,19 @@ LISTED = 20
 def take_in(path: str, as_json: bool) -> None:
     folder = runr.look(path)
     done: list[dict[str, Any]] = []
+    problems = [*folder.problems, *(problem for one in folder.runs for problem in one.problems)]
+    problems += [Problem(one.sha, f"a sidecar of run {one.run_id}, which is not here") for one in folder.strays]
+    problems += [Problem(one.path, "its run id cannot be one of ours") for one in folder.runs if not is_id(id_of(one))]
     with app.open_store() as store:
         for one in foreigners(path, folder.runs):
-            is_new = bring_in(store, one, app.world(), app.redactor())
+            try:
+                is_new = bring_in(store, one, app.world(), app.redactor())
+            except HoldfastError as error:
+                problems.append(Problem(one.run_id, str(error)))
+                continue
             done.append(
                 {"run_id": one.run_id, "new": is_new, "milestones": len(one.milestones), "events": len(one.recorded)}
             )
-    problems = [*folder.problems, *(problem for one in folder.runs for problem in one.problems)]
-    problems += [Problem(one.sha, f"a sidecar of run {one.run_id}, which is not here") for one in folder.strays]
     if as_json:
         emit({"folder": path, "runs": done, "problems": [problem._asdict() for problem in problems]})
         return
@@ -44,7 +50,7 @@ def take_in(path: str, as_json: bool) -> None:
 def foreigners(path: str, read: Sequence[RunrRun]) -> Iterator[Foreign]:
     repo = top_of(os.path.dirname(os.path.abspath(path)))
     for one in read:
-        run_id = f"runr-{one.run_id}".lower()
+        run_id = id_of(one)
         if is_id(run_id):
             yield Foreign(
                 run_id=run_id,
@@ -56,6 +62,10 @@ def foreigners(path: str, read: Sequence[RunrRun]) -> Iterator[Foreign]:
                 milestones=one.sidecars,
                 stop=one.stop_reason,
             )
+
+
+def id_of(run: RunrRun) -> str:
+    return f"runr-{run.run_id}".lower()
 
 
 def kind_of(name: str) -> str:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 
 from holdfast import app, config
 from holdfast.adapters.git.repo import GitWorkspace
 from holdfast.adapters.git.workspace import kept
-from holdfast.core.errors import NotFound, UsageError
+from holdfast.core.errors import HoldfastError, NotFound, UsageError
 from holdfast.core.shapes import RunState, WorkspaceState
 from holdfast.engine.log import read_head
 
@@ -36,7 +36,9 @@ def find_checkpoint(place: GitWorkspace, text: str) -> str:
         return text
     found = [one for one in known if len(text) >= SHORTEST and (one.startswith(text) or one.endswith(text))]
     if not found:
-        raise NotFound("checkpoint", text)
+        missing = NotFound("checkpoint", text)
+        missing.advice = "`holdfast checkpoint --list` lists what is kept here."
+        raise missing
     if len(found) > 1:
         raise AmbiguousCheckpoint(text, found)
     return found[0]
@@ -57,6 +59,9 @@ def states(unfinished: bool = False) -> Iterator[RunState]:
         store = app.open_store(read_only=True)
     except NotFound:
         return
+    found = []
     with closing(store):
         for head in store.heads(unfinished=unfinished):
-            yield read_head(store, head.run_id, trust_snapshot=True)[0]
+            with suppress(HoldfastError):  # a log that cannot be read says nothing here; `holdfast verify` names it
+                found.append(read_head(store, head.run_id, trust_snapshot=True)[0])
+    yield from found  # the store is closed by now: whoever gets these may write

@@ -10,10 +10,12 @@ from holdfast import app
 from holdfast.adapters import system
 from holdfast.adapters.git import restore as back
 from holdfast.adapters.git.repo import GitWorkspace
+from holdfast.adapters.git.workspace import kept
 from holdfast.cli import repo
-from holdfast.cli.checkpoint import settle
+from holdfast.cli.checkpoint import MISSION, settle
 from holdfast.cli.output import emit, escape, json_option, say
 from holdfast.core.errors import UsageError
+from holdfast.core.events import RunFinished, SnapshotKept
 
 LISTED = 20
 
@@ -35,12 +37,22 @@ def command(checkpoint: str, into: str | None, in_place: bool, preview: bool, as
         return
     if in_place:
         done = back.in_place(place.git, checkpoint_id, system.new_run_id(), app.now())
+        write_down(place, done)
     else:
         done = back.into_worktree(
             place.git, checkpoint_id, os.path.abspath(into or default_folder(place, checkpoint_id))
         )
-    settle(checkpoint_id, "restored")
     show(done, checkpoint_id, as_json)
+    settle(checkpoint_id, "restored")
+
+
+def write_down(place: GitWorkspace, done: back.Restored) -> None:
+    """What was there is pending until somebody deals with it, and a log says so."""
+    if done.kept is None:
+        return
+    with app.open_store() as store, app.start_run(store, MISSION, title="kept before a restore in place") as log:
+        log.record(SnapshotKept(checkpoint_id=done.kept, snapshot=kept(place.git)[done.kept], repo=place.top))
+        log.record(RunFinished())
 
 
 def default_folder(place: GitWorkspace, checkpoint_id: str) -> str:
@@ -53,7 +65,9 @@ def show(done: back.Restored, checkpoint_id: str, as_json: bool) -> None:
         return
     say(f"Checkpoint {checkpoint_id} is in {escape(done.path)}.")
     if done.kept is not None:
-        say(f"What was there is kept: `holdfast restore {done.kept}` brings it back.")
+        say(f"What was there is kept: `holdfast restore {done.kept} --in-place` undoes this.")
+    for line in done.left_out:
+        say(f"Not restored: {escape(line)}")
 
 
 def show_preview(place: GitWorkspace, checkpoint_id: str, as_json: bool) -> None:

@@ -55,6 +55,7 @@ class Resume(click.Command):
 @click.option("--plan", "only_plan", is_flag=True, help="Print what would be done. Writes and starts nothing.")
 @click.option("--approve", metavar="ID", help="Go on only if this is still the plan.")
 @click.option("--yes", is_flag=True, help="Accept what changed, instead of being asked.")
+@click.option("--allow-dirty", is_flag=True, help="Go on over uncommitted work as it is.")
 @click.option("--snapshot", is_flag=True, help="Keep uncommitted work aside, instead of refusing to go on over it.")
 @json_option
 @click.pass_context
@@ -64,6 +65,7 @@ def command(
     only_plan: bool,
     approve: str | None,
     yes: bool,
+    allow_dirty: bool,
     snapshot: bool,
     as_json: bool,
 ) -> None:
@@ -80,19 +82,24 @@ def command(
     if run is None and not (behind or only_plan or approve):
         show_unfinished(where, as_json)
         return
+    told = {"HOLDFAST_SNAPSHOT": snapshot, "HOLDFAST_ALLOW_DIRTY": allow_dirty, "HOLDFAST_YES": yes}
+    more = {name: "1" for name, is_set in told.items() if is_set}
     if run is not None and (mirrored := without_log(where, run)):
-        go_on_from_mirrors(where, mirrored, behind, as_json)
+        if approve is not None:
+            raise PlanChanged(run, approve, "unknown: it has no log here")
+        go_on_from_mirrors(where, mirrored, () if only_plan else behind, more, as_json)
         return
     seen = plan_of(where, run)
-    if approve is not None and approve != seen.plan_id:
-        raise PlanChanged(seen.plan.run_id, approve, seen.plan_id)
+    repositories = look_around(where, seen)
+    whole = whole_id(seen, repositories)
+    if approve is not None and approve != whole:
+        raise PlanChanged(seen.plan.run_id, approve, whole)
     if seen.plan.verdict == "refuse" and not only_plan:
         raise NotResumable(seen.plan.run_id, seen.plan.why)
     if only_plan or not behind:
-        show_plan(seen, as_json, where)
+        show_plan(seen, as_json, repositories)
         return
-    kept = {"HOLDFAST_SNAPSHOT": "1"} if snapshot else {}
-    start(behind, surroundings(seen.plan.run_id, where, approve, yes) | kept)
+    start(behind, surroundings(seen.plan.run_id, where, approve) | more)
 
 
 # --- what is unfinished
@@ -138,9 +145,11 @@ def without_log(where: config.Config, run: str) -> dict[str, Any] | None:
         return next((row for row in rows if row["run_id"] == run), None)
 
 
-def go_on_from_mirrors(where: config.Config, known: dict[str, Any], behind: Sequence[str], as_json: bool) -> None:
+def go_on_from_mirrors(
+    where: config.Config, known: dict[str, Any], behind: Sequence[str], more: dict[str, str], as_json: bool
+) -> None:
     if behind:
-        start(behind, surroundings(known["run_id"], where, None, False))
+        start(behind, surroundings(known["run_id"], where, None) | more)
     if as_json:
         emit({"mirrored": [known]})
     else:
@@ -198,19 +207,44 @@ def the_only(store: Store) -> Head:
     return heads[0]
 
 
-def show_plan(seen: Look, as_json: bool, where: config.Config) -> None:
-    plan = seen.plan
-    around = import_module("holdfast.cli.resume_repo") if seen.has_workspaces else None  # starts git
-    repositories = [] if around is None else around.look(where, plan.run_id)
+def look_around(where: config.Config, seen: Look) -> list[dict[str, Any]]:
+    """The repositories that the run has been in, as they are now."""
+    if not seen.has_workspaces:
+        return []
+    found: list[dict[str, Any]] = import_module("holdfast.cli.resume_repo").look(where, seen.plan.run_id)  # starts git
+    return found
+
+
+def whole_id(seen: Look, repositories: list[dict[str, Any]]) -> str:
+    """The plan's id; for a run with a repository, with that of the look at it."""
+    ids = [entry["id"] for entry in repositories if "id" in entry]
+    return f"{seen.plan_id}.{ids[-1]}" if ids else seen.plan_id
+
+
+def verdict_of(seen: Look, repositories: list[dict[str, Any]]) -> tuple[str, str]:
+    """What the log decides, unless the repository has to be asked about first."""
+    asked = [
+        one["drift"] for entry in repositories for one in entry.get("drift", ()) if one["policy"] in ("ask", "refuse")
+    ]
+    asked += ["repository" for entry in repositories if "problem" in entry]
+    if seen.plan.verdict != "go" or not asked:
+        return seen.plan.verdict, seen.plan.why
+    return "ask", f"the repository differs: {', '.join(asked)}"
+
+
+def show_plan(seen: Look, as_json: bool, repositories: list[dict[str, Any]]) -> None:
+    plan, whole = seen.plan, whole_id(seen, repositories)
+    verdict, why = verdict_of(seen, repositories)
     if as_json:
-        emit({"plan": plan_data(seen), "repositories": repositories, "next_actions": ways_on(seen)})
+        data = plan_data(seen) | {"plan_id": whole, "verdict": verdict, "why": why}
+        emit({"plan": data, "repositories": repositories, "next_actions": ways_on(seen, whole, verdict)})
         return
     pairs(
         [
             ("run", plan.run_id),
             ("mission", plan.mission_id),
-            ("plan", seen.plan_id),
-            ("verdict", f"{plan.verdict}: {plan.why}"),
+            ("plan", whole),
+            ("verdict", f"{verdict}: {why}"),
             ("rests at", plan.stop_reason),
             ("diagnosis", plan.diagnosis),
             ("events", plan.seq),
@@ -220,9 +254,9 @@ def show_plan(seen: Look, as_json: bool, where: config.Config) -> None:
     table(ROWS, [(row.move, row.kind, row.name, row.reason) for row in plan.rows])
     for line in notes(seen):
         say(escape(line))
-    if around is not None:
-        around.show(repositories)
-    for line in ways_on(seen):
+    if repositories:
+        import_module("holdfast.cli.resume_repo").show(repositories)
+    for line in ways_on(seen, whole, verdict):
         say(f"  {line}")
 
 
@@ -238,12 +272,13 @@ def drift_line(found: DriftFound) -> str:
     return f"{found.drift} of {found.subject} changed{change}; decided: {found.verdict}, by {found.by}"
 
 
-def ways_on(seen: Look) -> list[str]:
+def ways_on(seen: Look, whole: str, verdict: str) -> list[str]:
     """How to go on; with the plan's id, nothing else is done than what was shown."""
     run_id = seen.plan.run_id
     if seen.plan.verdict == "refuse":
         return [f"holdfast fork {run_id}", f"holdfast show {run_id}"]
-    return [f"holdfast resume {run_id} -- COMMAND", f"holdfast resume {run_id} --approve {seen.plan_id} -- COMMAND"]
+    ways = [f"holdfast resume {run_id} -- COMMAND", f"holdfast resume {run_id} --approve {whole} -- COMMAND"]
+    return [*ways[1:], f"holdfast resume {run_id} --snapshot -- COMMAND"] if verdict != seen.plan.verdict else ways
 
 
 def plan_data(seen: Look) -> dict[str, Any]:
@@ -270,11 +305,11 @@ def drift_data(found: DriftFound) -> dict[str, str]:
 # --- going on
 
 
-def surroundings(run_id: str, where: config.Config, approve: str | None, yes: bool) -> dict[str, str]:
+def surroundings(run_id: str, where: config.Config, approve: str | None) -> dict[str, str]:
     """Our environment, and which run is meant. An approval that was given for another run is not handed on."""
     kept = {name: value for name, value in config.environment().items() if name != "HOLDFAST_PLAN"}
     kept |= {"HOLDFAST_RUN": run_id, "HOLDFAST_STORE": where.place}
-    return kept | ({"HOLDFAST_YES": "1"} if yes else {}) | ({"HOLDFAST_PLAN": approve} if approve else {})
+    return kept | ({"HOLDFAST_PLAN": approve} if approve else {})
 
 
 def start(behind: Sequence[str], environ: dict[str, str]) -> NoReturn:

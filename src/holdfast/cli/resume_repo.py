@@ -15,44 +15,60 @@ from holdfast.cli.output import escape, say
 from holdfast.cli.render import pairs
 from holdfast.core.checkpoint import effective_strictness
 from holdfast.core.drift import policy_for
-from holdfast.core.errors import HoldfastError
-from holdfast.core.repo_drift import drifts, last_of, records
+from holdfast.core.errors import HoldfastError, NotFound
+from holdfast.core.repo_drift import drifts, seen_id
 from holdfast.core.shapes import RunState
+from holdfast.engine.arrival import look as look_at
 from holdfast.engine.log import read_head
 from holdfast.ports import Store
 
 
 def look(where: config.Config, run_id: str) -> list[dict[str, Any]]:
-    """One entry for each repository that the run has checkpoints of; none for a run without."""
+    """One entry for each repository that the run has been in; none for a run without."""
     with closing(app.open_configured(where, read_only=True)) as store:
         state = read_head(store, run_id, trust_snapshot=True)[0]
-        places = dict.fromkeys(made.repo for made in state.workspaces.values())
-        return [seen(store, state, place) for place in places]
+        return [seen(store, state, place) for place in state.repositories]
 
 
 def seen(store: Store, state: RunState, place: str) -> dict[str, Any]:
+    known = state.repositories[place]
     try:
-        known = state.environments.get(place)
-        before = msgspec.json.decode(store.get_artifact(known[0])) if known else None
-        last = last_of(state, place)
-        kept = None if last is None else last.snapshot
-        found = GitWorkspace(place, config.environment()).look(state.run_id, records(state), before, kept)
+        before = msgspec.json.decode(store.get_artifact(known.artifact))
+        workspace = opened(place, known.head)
+        found = look_at(workspace, state, place, before)
     except HoldfastError as error:
         return {"repository": place, "problem": str(error)}
     strictness = effective_strictness(config=config.environment().get("HOLDFAST_STRICTNESS") or None)
+    differing = drifts(state, place, found, before)
     return {
-        "repository": place,
+        "repository": workspace.top,
+        "id": seen_id(differing, found),
         "branch": found.branch,
         "head": found.head,
         "checkpoint": found.position._asdict(),
         "uncommitted": list(found.changed),
-        "drift": [
-            {**one._asdict(), "policy": policy_for(one.drift, strictness)}
-            for one in drifts(state, place, found, before)
-        ],
+        "drift": [{**one._asdict(), "policy": policy_for(one.drift, strictness)} for one in differing],
         "kept_aside": list(state.kept_aside),
         "being_made": state.checkpoint_open,
     }
+
+
+def opened(place: str, head: str | None) -> GitWorkspace:
+    """The repository where it was; or the one around us, if it has the commit at which the run came to it."""
+    try:
+        workspace = GitWorkspace(place, config.environment())
+        if workspace.top == place:
+            return workspace
+        problem: HoldfastError = NotFound("repository", place)
+    except HoldfastError as error:
+        problem = error
+    try:
+        here = GitWorkspace(os.getcwd(), config.environment())
+    except HoldfastError:
+        raise problem from None
+    if head is None or not here.has(head):
+        raise problem
+    return here
 
 
 def only_mirrored(known: Collection[str]) -> list[dict[str, Any]]:

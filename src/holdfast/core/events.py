@@ -153,6 +153,9 @@ class CheckpointStarted(Event, frozen=True):
     branch: str | None = None
     parent: str | None = None
     base: str | None = None
+    created_at: str | None = None
+    tier: str | None = None
+    verification_commands: tuple[str, ...] = ()
 
 
 class CheckpointComplete(Event, frozen=True):
@@ -229,11 +232,16 @@ class SnapshotSettled(Event, frozen=True):
 
 
 class EnvironmentSeen(Event, frozen=True):
-    """What a run found when it first came to a repository: its commit, and the fingerprint of what surrounds it, an artifact."""
+    """What a run found in a repository: its commit, its branch, and the fingerprint of what surrounds it, an artifact.
+
+    `formerly` is the folder under which the log knew this repository before.
+    """
 
     artifact: str
     repo: str
     head: str | None = None
+    branch: str | None = None
+    formerly: str | None = None
 
 
 class ScopeDeclared(Event, frozen=True):
@@ -242,6 +250,7 @@ class ScopeDeclared(Event, frozen=True):
     `before` is the artifact that lists what had been touched when the scope was declared: that is not the run's doing.
     """
 
+    repo: str
     allow: tuple[str, ...] = ()
     deny: tuple[str, ...] = ()
     before: str | None = None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from holdfast.core.canonical import digest
 from holdfast.core.events import Drift, MilestoneIndexCorrected
 from holdfast.core.fingerprint import differences
 from holdfast.core.position import Known, Position
@@ -39,13 +40,17 @@ class Found(NamedTuple):
     lines: tuple[str, ...]
 
 
-def milestones(state: RunState) -> list[tuple[str, WorkspaceState]]:
-    """The milestones that the log has, complete, by their index."""
-    made = [(name, known) for name, known in state.workspaces.items() if known.complete and known.index is not None]
+def milestones(state: RunState, repo: str | None = None) -> list[tuple[str, WorkspaceState]]:
+    """The milestones that the log has of a repository, or of all, complete, by their index."""
+    made = [
+        (name, known)
+        for name, known in state.workspaces.items()
+        if known.complete and known.index is not None and repo in (None, known.repo)
+    ]
     return sorted(made, key=lambda pair: (pair[1].index or 0, pair[1].seq))
 
 
-def records(state: RunState) -> list[Known]:
+def records(state: RunState, repo: str | None = None) -> list[Known]:
     """What the log knows of each milestone, for finding it again."""
     return [
         Known(
@@ -61,27 +66,27 @@ def records(state: RunState) -> list[Known]:
             base=made.base,
             source="log",
         )
-        for name, made in milestones(state)
+        for name, made in milestones(state, repo)
         if made.commit
     ]
 
 
-def next_index(state: RunState) -> int:
-    made = milestones(state)
+def next_index(state: RunState, repo: str | None = None) -> int:
+    made = milestones(state, repo)
     return (made[-1][1].index or 0) + 1 if made else 0
 
 
 def last_of(state: RunState, repo: str) -> WorkspaceState | None:
-    """The last complete checkpoint of this repository."""
-    made = [known for known in state.workspaces.values() if known.complete and known.repo == repo]
+    """The last complete checkpoint of this repository that was taken here; what was taken over knows no workspace."""
+    made = [one for one in state.workspaces.values() if one.complete and one.repo == repo and one.snapshot]
     return max(made, key=lambda known: known.seq, default=None)
 
 
-def corrected(state: RunState, position: Position) -> MilestoneIndexCorrected | None:
+def corrected(state: RunState, repo: str, position: Position) -> MilestoneIndexCorrected | None:
     """The disagreement about the last milestone, if there is one. An answer that is not sure corrects nothing."""
     if position.index is None or position.sha is None or position.confidence == "weak":
         return None
-    last, begun = next_index(state) - 1, state.workspaces.get(state.checkpoint_open or "")
+    last, begun = next_index(state, repo) - 1, state.workspaces.get(state.checkpoint_open or "")
     if position.index == last:
         return None
     reason = BEHIND if position.index > last else AHEAD
@@ -99,35 +104,55 @@ def corrected(state: RunState, position: Position) -> MilestoneIndexCorrected | 
 
 def drifts(state: RunState, repo: str, seen: Seen, environment: Mapping[str, str] | None) -> list[Found]:
     """Everything that is not as the last checkpoint of this repository knew it."""
-    last = last_of(state, repo)
-    found = [] if last is None else [*_branch(last, seen), *_commit(state, seen), *_tree(last, seen)]
-    return [*found, *_base(seen), *_environment(seen, environment)]
+    last, known = last_of(state, repo), state.repositories.get(repo)
+    branch = last.branch if last is not None else known.branch if known is not None else seen.branch
+    tree, made = last.tree if last is not None else "", milestones(state, repo)
+    return [
+        *_branch(branch, seen),
+        *_commit(made, seen),
+        *(_tree(tree or "", seen) if made or last is not None else ()),
+        *_base(seen),
+        *_environment(seen, environment),
+    ]
 
 
-def _branch(last: WorkspaceState, seen: Seen) -> Sequence[Found]:
-    if last.branch == seen.branch:
+def seen_id(found: Sequence[Found], seen: Seen) -> str:
+    """The name of exactly this look: what differs, and where everything is."""
+    content = (found, seen.head, seen.branch, seen.changed, seen.position.sha, seen.position.index)
+    return digest(b"holdfast/seen/1\n" + repr(content).encode("utf-8", "backslashreplace"))[:8]
+
+
+def _branch(before: str | None, seen: Seen) -> Sequence[Found]:
+    if before == seen.branch:
         return ()
-    was, now = _short(last.branch), _short(seen.branch)
+    was, now = _short(before), _short(seen.branch)
     return (Found("branch", "the branch", was, now, (f"{was} was checked out, and now {now}",)),)
 
 
-def _commit(state: RunState, seen: Seen) -> Sequence[Found]:
-    if not records(state):
+def _commit(made: Sequence[tuple[str, WorkspaceState]], seen: Seen) -> Sequence[Found]:
+    """The last milestone must be found, for sure, and be the last: work that was lost on the way is not gone on from."""
+    position, last = seen.position, next((one for one in reversed(made) if one[1].commit), None)
+    if last is None:
         return ()
-    position = seen.position
     if position.sha is None:
         return (Found("commit", "the last milestone", "", "", (position.why, *position.choices)),)
     if position.confidence == "weak":
         return (Found("commit", "the last milestone", position.was or "", position.sha, (position.why,)),)
+    index, title = last[1].index or 0, last[1].title
+    if position.index is not None and position.index < index:
+        lost = (
+            f"milestone {index} ({title}) is in the log, and not in this history; the last one here is {position.index}"
+        )
+        return (Found("commit", "the last milestone", last[1].commit or "", position.sha, (lost,)),)
     return ()
 
 
-def _tree(last: WorkspaceState, seen: Seen) -> Sequence[Found]:
+def _tree(before: str, seen: Seen) -> Sequence[Found]:
     """Files that differ from the last commit are no drift if the last checkpoint kept them just so."""
     if not seen.changed or seen.as_kept:
         return ()
     more = [f"and {len(seen.changed) - LISTED} more"] if len(seen.changed) > LISTED else []
-    return (Found("tree", "the work tree", last.tree or "", "", (*seen.changed[:LISTED], *more)),)
+    return (Found("tree", "the work tree", before, "", (*seen.changed[:LISTED], *more)),)
 
 
 def _base(seen: Seen) -> Sequence[Found]:

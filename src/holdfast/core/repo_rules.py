@@ -20,7 +20,7 @@ from holdfast.core.events import (
     SnapshotKept,
     SnapshotSettled,
 )
-from holdfast.core.shapes import FINISHED, RUNNING, STOPPED, RunState, WorkspaceState
+from holdfast.core.shapes import FINISHED, RUNNING, STOPPED, RepositoryState, RunState, WorkspaceState
 
 
 def _refuse(event: Event, problem: str) -> IllegalEvent:
@@ -33,7 +33,16 @@ def _checkpoint_started(state: RunState, event: CheckpointStarted) -> None:
     if event.checkpoint_id in state.workspaces:
         raise _refuse(event, f"checkpoint {event.checkpoint_id} was made before")
     state.workspaces[event.checkpoint_id] = WorkspaceState(
-        event.repo, event.index, event.title, event.branch, event.parent, event.base, seq=state.seq + 1
+        event.repo,
+        event.index,
+        event.title,
+        event.branch,
+        event.parent,
+        event.base,
+        seq=state.seq + 1,
+        created_at=event.created_at,
+        tier=event.tier,
+        verification_commands=event.verification_commands,
     )
     state.checkpoint_open = event.checkpoint_id
 
@@ -55,7 +64,7 @@ def _checkpoint_abandoned(state: RunState, event: CheckpointAbandoned) -> None:
     if state.checkpoint_open != event.checkpoint_id:
         raise _refuse(event, f"checkpoint {event.checkpoint_id} is not being made")
     state.checkpoint_open = None
-    del state.workspaces[event.checkpoint_id]
+    state.given_up[event.checkpoint_id] = state.workspaces.pop(event.checkpoint_id).repo
 
 
 def _snapshot_kept(state: RunState, event: SnapshotKept) -> None:
@@ -66,14 +75,25 @@ def _snapshot_settled(state: RunState, event: SnapshotSettled) -> None:
     if event.checkpoint_id not in state.kept_aside:
         raise _refuse(event, f"{event.checkpoint_id} is not kept aside")
     del state.kept_aside[event.checkpoint_id]
+    state.given_up[event.checkpoint_id] = ""
 
 
 def _environment_seen(state: RunState, event: EnvironmentSeen) -> None:
-    state.environments[event.repo] = (event.artifact, event.head)
+    known = state.repositories.pop(event.formerly or event.repo, None)
+    if known is None:
+        known = RepositoryState(event.artifact, event.head, event.branch)
+    known.artifact = event.artifact
+    state.repositories[event.repo] = known
+    for made in state.workspaces.values():
+        if made.repo == event.formerly:
+            made.repo = event.repo
 
 
 def _scope_declared(state: RunState, event: ScopeDeclared) -> None:
-    state.allow, state.deny, state.touched_before = event.allow, event.deny, event.before
+    known = state.repositories.get(event.repo)
+    if known is None:
+        raise _refuse(event, f"the run was never in {event.repo:.120}")
+    known.allow, known.deny, known.touched_before = event.allow, event.deny, event.before
 
 
 def _nothing_more(state: RunState, event: Event) -> None:

@@ -78,6 +78,20 @@ class WorkspaceState(msgspec.Struct, gc=False):
     sidecar_written: bool | None = None
     seq: int = 0
     complete: bool = False
+    created_at: str | None = None
+    tier: str | None = None
+    verification_commands: tuple[str, ...] = ()
+
+
+class RepositoryState(msgspec.Struct, gc=False):
+    """What the run found when it first came to a repository, and the scope it has there."""
+
+    artifact: str
+    head: str | None = None
+    branch: str | None = None
+    allow: tuple[str, ...] = ()
+    deny: tuple[str, ...] = ()
+    touched_before: str | None = None
 
 
 class QuestionState(msgspec.Struct, gc=False):
@@ -132,7 +146,5 @@ class RunState(msgspec.Struct, omit_defaults=False):
     workspaces: dict[str, WorkspaceState] = {}
     checkpoint_open: str | None = None
     kept_aside: dict[str, str] = {}
-    environments: dict[str, tuple[str, str | None]] = {}
-    allow: tuple[str, ...] = ()
-    deny: tuple[str, ...] = ()
-    touched_before: str | None = None
+    given_up: dict[str, str] = {}
+    repositories: dict[str, RepositoryState] = {}

@@ -33,6 +33,9 @@ class AsyncBook(Book):
         super().__init__(log, options, no_guard, asyncio.sleep)
         self._together = together
 
+    def new_lock(self) -> Any:
+        return asyncio.Lock()
+
     def record(self, *events: Event) -> Any:
         return self._or_why_not(self._together.record(self.log, *events))
 

@@ -58,7 +58,9 @@ class Options(NamedTuple):
 
 
 class Book:
-    """The log of a live run in the hands of its code."""
+    """The log of a live run in the hands of its code. One that `replays` remembers what was done under a name."""
+
+    replays = True
 
     def __init__(self, log: RunLog, options: Options, guard: Callable[[], None], sleep: Callable[[float], Any]) -> None:
         self.log = log
@@ -69,6 +71,12 @@ class Book:
         self.names: dict[str, Place] = {}
         self.wish: Callable[[], Part] | None = None
         self.resumed = False
+        self.checkpoints = self.new_lock()
+        self.arrived: set[str] = set()  # repositories that were compared with the log
+
+    def new_lock(self) -> Any:
+        """What one part of the run holds while others wait: to be called, or awaited."""
+        return threading.Lock()
 
     @property
     def state(self) -> RunState:

@@ -74,13 +74,15 @@ class Drifting:
                 "vanished", name, "", "", [f"step {name} is in the log, and the code no longer runs it"]
             )
 
-    def met(self, drift: Drift, subject: str, was: str, now: str, lines: Sequence[str]) -> Part:
-        """Decide by policy; write down what was decided; go on, or raise the stop."""
+    def met(
+        self, drift: Drift, subject: str, was: str, now: str, lines: Sequence[str], *, approved: bool = False
+    ) -> Part:
+        """Decide by policy; write down what was decided; go on, or raise the stop. `approved`: it was in an approved plan."""
         book = self._book
         policy = policy_for(drift, book.options.strictness, book.options.policies)
         if book.options.approved is not None and not book.options.accept:
             policy = "refuse"  # it was not in the plan that somebody approved
-        verdict, by = self._verdict(VERDICTS[policy], drift, subject, was, now, lines)
+        verdict, by = self._verdict("go" if approved else VERDICTS[policy], drift, subject, was, now, lines)
         found = DriftFound(
             drift=drift, subject=subject, verdict=verdict, was=short_hash(was), now=_kept(drift, now), by=by
         )

@@ -20,7 +20,6 @@ from holdfast.engine.stopping import stopped
 from holdfast.ports import Store
 
 _ROOM = MAX_EVENT_BYTES // 2
-_TOGETHER = 200  # events in one append
 
 
 class Foreign(NamedTuple):
@@ -41,13 +40,7 @@ def bring_in(store: Store, run: Foreign, world: World, redact: Redact) -> bool:
     if store.head(run.run_id) is not None:
         return False
     with RunLog(store, run.run_id, world, redact) as log:
-        waiting: list[Event] = []
-        for event in _events(store, run, redact):
-            waiting.append(event)
-            if len(waiting) == _TOGETHER:
-                log.record(*waiting)
-                waiting.clear()
-        log.record(*waiting)
+        log.record(*_events(store, run, redact))  # in one append: it is here whole, or not at all
     return True
 
 
@@ -55,7 +48,8 @@ def _events(store: Store, run: Foreign, redact: Redact) -> Iterator[Event]:
     yield RunStarted(mission_id=run.mission_id, title=run.title, plan=run.plan)
     for kind, data in run.recorded:
         yield Extension(kind=kind, data=_small(store, data, redact))
-    for one in sorted(run.milestones, key=lambda one: one.milestone_index):
+    latest = {one.milestone_index: one for one in sorted(run.milestones, key=lambda one: one.created_at)}
+    for _, one in sorted(latest.items()):
         yield from _milestone(run, one)
     if run.stop is None:
         return

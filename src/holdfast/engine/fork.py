@@ -14,6 +14,7 @@ import msgspec
 from holdfast.core.errors import BadInput, LogDamaged, NotFound
 from holdfast.core.events import (
     CancelRequested,
+    CheckpointAbandoned,
     Event,
     QuestionAnswered,
     RunFinished,
@@ -53,6 +54,9 @@ def fork(store: Store, run_id: str, new_id: str, world: World, redact: Redact, a
         raise LogDamaged(f"The head of run {run_id} says event {head.seq}, but its log ends at event {len(first)}.")
     with _new_log(store, new_id, world, redact) as log:
         state = log.record(*copied(first, run_id, last))
+        if state.checkpoint_open is not None:
+            why = f"it was being made by run {run_id}"
+            state = log.record(CheckpointAbandoned(checkpoint_id=state.checkpoint_open, why=why))
     return Forked(new_id, run_id, last, state.seq, tuple(state.effects_open))
 
 

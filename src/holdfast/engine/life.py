@@ -97,7 +97,7 @@ class Life:
         if state.status == STOPPED and state.stop_reason is not None and not is_resumable(state.stop_reason):
             raise NotResumable(state.run_id, f"it stopped for {state.stop_reason}, which is for good")
         approved = book.options.approved
-        if approved is not None and approved != (present := plan_id(state, book.log.head)):
+        if approved is not None and approved.partition(".")[0] != (present := plan_id(state, book.log.head)):
             raise PlanChanged(state.run_id, approved, present)
         yield partial(book.record, RunResumed(epoch=book.log.lease.epoch, was=state.stop_reason or state.status))
         yield from self._waits.hear(book.log.store.messages(book.log.run_id, self._heard))

@@ -110,7 +110,7 @@ def look(store: Store, run_id: str) -> Look:
     if state.seq == 0:
         raise NotFound("run", run_id)
     messages = tuple(store.messages(run_id, state.heard))
-    return Look(resume_plan(state, drift), plan_id(state, head), messages, bool(state.workspaces))
+    return Look(resume_plan(state, drift), plan_id(state, head), messages, bool(state.repositories))
 
 
 # --- settle

@@ -44,7 +44,7 @@ def open_repository(
         raise UsageError("This run was opened without a way to open a repository.")
     scope = _scope(allow, deny)
     workspace = options.open_workspace(path)
-    parts = Workspaces(book, drifting, workspace, options.new_id, keep_aside=options.keep_aside)
+    parts = Workspaces(book, drifting, workspace)
     yield from parts.begin(scope)
     return Repository(parts, drive)
 

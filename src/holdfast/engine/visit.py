@@ -17,6 +17,8 @@ from holdfast.engine.stopping import NotResumable
 class VisitedBook(Book):
     """A book to which things may be added while its run rests, but not once it is finished."""
 
+    replays = False
+
     def must_go_on(self) -> None:
         if self.state.status == FINISHED:
             raise NotResumable(self.log.run_id, "it is finished")

@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from holdfast.adapters import fingerprint
 from holdfast.adapters.git import history, hooks, sidecars, touched, workspace
 from holdfast.adapters.git.history_log import read_line
-from holdfast.adapters.git.workspace import Change
-from holdfast.adapters.probes.git import GitCommit
+from holdfast.adapters.git.ws_desk import own_folder, turn
+from holdfast.adapters.probes.common import EffectError
+from holdfast.adapters.probes.git import UNFINISHED, GitCommit, NothingToCommit
 from holdfast.adapters.probes.git_runner import Git, find_repository
 from holdfast.core.errors import HoldfastError, UsageError
 from holdfast.core.guards import Touched
 from holdfast.core.position import Commit, Known
 from holdfast.core.repo_drift import BASE, Seen
 from holdfast.core.sidecar import Sidecar
-from holdfast.core.subjects import PREFIX
+from holdfast.core.subjects import CHECKPOINT, PREFIX
 
+REPOSITORY = "repository"  # a change that is a repository of its own, which no commit of ours can hold
 BASES = ("refs/remotes/origin/HEAD", "refs/heads/main", "refs/heads/master")
 
 
@@ -32,10 +34,11 @@ class GitWorkspace:
     """A work tree, by the path of any folder in it. The main work tree holds the sidecars of all of them."""
 
     def __init__(self, path: str, environ: Mapping[str, str], policy: workspace.Policy | None = None) -> None:
-        place = find_repository(top_of(path))
+        self.place = place = find_repository(top_of(path))
         self.git = Git(place, environ)
         self.top = place.top
-        self.main = os.path.dirname(place.common)
+        is_plain = os.path.basename(place.common) == ".git"  # work trees of a bare repository share its own folder
+        self.main = os.path.dirname(place.common) if is_plain else place.common
         self.sidecars = os.path.join(self.main, ".holdfast", "checkpoints")
         self._environ = environ
         self._policy = policy or workspace.Policy()
@@ -70,21 +73,45 @@ class GitWorkspace:
         name = (branch or "").removeprefix("refs/heads/")
         return GitCommit(self.top, message, name, parent, paths, environ=self._environ)
 
-    def commit(self, checkpoint_id: str, message: str, branch: str | None, parent: str | None) -> str:
-        changes = workspace.changed(self.git)
-        if branch is None:
-            GitCommit.prepare(self.top, message, environ=self._environ)  # says what is wrong and what to do
-        if not changes and parent is not None:
-            return parent
-        paths = sorted({path for change in changes for path in (change.path, change.was) if path})
-        receipt = self._order(message, branch, parent, paths).act(checkpoint_id)
-        return str(receipt["commit"])
+    def check_committable(self, branch: str | None) -> None:
+        if branch is None or not branch.startswith("refs/heads/"):
+            raise EffectError("No branch is checked out here.", advice="`git switch` to a branch first.")
+        for ident in ("GIT_AUTHOR_IDENT", "GIT_COMMITTER_IDENT"):
+            self.git("var", ident)
+        unfinished = [name for name in UNFINISHED if os.path.lexists(os.path.join(self.place.git_dir, name))]
+        if unfinished:
+            raise EffectError(f"A merge or rebase is not finished ({unfinished[0]}).", advice="Finish or abort it.")
+
+    def commit(
+        self, checkpoint_id: str, message: str, branch: str | None, parent: str | None, leave: Collection[str]
+    ) -> str:
+        with turn(own_folder(self.place.common)):  # others make milestones here too, of what is there then
+            changes = [one for one in workspace.changed(self.git) if one.kind != REPOSITORY]
+            paths = sorted({path for one in changes for path in (one.path, one.was) if path and path not in leave})
+            tip = self.where()[0]
+            if not paths and tip is not None:
+                return tip
+            try:
+                return str(self._order(message, branch, parent, paths).act(checkpoint_id)["commit"])
+            except NothingToCommit:
+                if tip is None:
+                    raise
+                return tip
 
     def committed(self, checkpoint_id: str, message: str, branch: str | None, parent: str | None) -> str | None:
+        if branch is None:
+            return None  # it could not have been
         answer = self._order(message, branch, parent, None).probe(checkpoint_id)
-        if answer.settled_as == "unknown":
-            raise CommitUnknown(f"Whether checkpoint {checkpoint_id} was committed is not known: {answer.evidence}.")
-        return str(answer.receipt["commit"]) if answer.settled_as == "done" else None
+        if answer.settled_as == "done":
+            return str(answer.receipt["commit"])
+        if answer.settled_as == "not_done" or not self._carriers(checkpoint_id):
+            return None
+        raise CommitUnknown(f"Whether checkpoint {checkpoint_id} was committed is not known: {answer.evidence}.")
+
+    def _carriers(self, checkpoint_id: str) -> list[str]:
+        """Commits that name a checkpoint, wherever git still has them."""
+        line = f"--grep=^{CHECKPOINT}: {checkpoint_id}$"
+        return self.git.line("rev-list", "--all", "--reflog", line, "--").split()
 
     def tree_of(self, commit: str) -> str:
         return self.git.line("rev-parse", "--verify", "--end-of-options", f"{commit}^{{tree}}")
@@ -141,46 +168,44 @@ class GitWorkspace:
         return sorted((one for one in every if run_id in (None, one.run_id)), key=lambda one: (one.run_id, one.index))
 
     def look(
-        self, run_id: str, records: Sequence[Known], before: Mapping[str, str] | None, snapshot: str | None
+        self,
+        run_id: str,
+        records: Sequence[Known],
+        before: Mapping[str, str] | None,
+        snapshots: Sequence[str],
+        given_up: Sequence[str],
+        base: str | None,
     ) -> Seen:
         head, branch = self.where()
-        changed = workspace.changed(self.git)
-        environment = self.environment()
-        mine = [one for one in self.known() if one.run_id == run_id]
+        changed, environment = self.changed(), self.environment()
+        theirs = {(one.checkpoint_id, one.sha) for one in records}
+        mine = [one for one in self.known() if one.run_id == run_id and (one.checkpoint_id, one.sha) not in theirs]
         rewrites = hooks.read_rewrites(self.git)
         position = history.find(self.git, run_id, [*records, *mine], rewrites=rewrites, allow_legacy=False)
-        base, overlap = self._overlap(before or {}, environment, records)
+        ref, overlap = self._overlap(before or {}, environment, base)
         return Seen(
             head,
             branch,
-            snapshot is not None and head is not None and self._is_as_kept(head, snapshot, changed),
-            tuple(f"{change.kind}: {change.path}" for change in changed),
+            bool(changed) and self._is_as_kept(snapshots, given_up),
+            tuple(changed),
             position,
             {name: value for name, value in environment.items() if not name.startswith(BASE)},
             overlap,
-            base,
+            ref,
         )
 
-    def _is_as_kept(self, head: str, snapshot: str, changed: Sequence[Change]) -> bool:
-        """Whether the same files are changed, to the same contents. Nothing is written to find out."""
-        listed = self.git.ask("diff-tree", "-r", "-z", "--no-renames", "--end-of-options", head, snapshot)
-        if listed.code:
-            return False
-        rows = listed.out.split(b"\0")[:-1]
-        kept = {os.fsdecode(path): row.split(b" ") for row, path in zip(rows[::2], rows[1::2], strict=True)}
-        now = {path for change in changed for path in (change.path, change.was) if path}
-        return now == set(kept) and all(self._same(path, row[1], row[3].decode()) for path, row in kept.items())
+    def changed(self) -> list[str]:
+        return [f"{change.kind}: {change.path}" for change in workspace.changed(self.git)]
 
-    def _same(self, path: str, mode: bytes, blob: str) -> bool:
-        whole = os.path.join(self.top, path)
-        if mode == b"000000":
-            return not os.path.lexists(whole)
-        if mode == b"120000":
-            link = os.fsencode(os.readlink(whole)) if os.path.islink(whole) else b""
-            return self.git.line("hash-object", "--stdin", stdin=link) == blob
-        if os.path.islink(whole) or not os.path.isfile(whole) or "\n" in path:
-            return False
-        return self.git.line("hash-object", "--stdin-paths", stdin=os.fsencode(path) + b"\n") == blob
+    def has(self, commit: str) -> bool:
+        return self.git.ask("cat-file", "-e", f"{commit}^{{commit}}").code == 0
+
+    def _is_as_kept(self, snapshots: Sequence[str], given_up: Sequence[str]) -> bool:
+        """Whether the work tree is just what one of the snapshots holds."""
+        refs = workspace.kept(self.git)
+        candidates = [*snapshots, *(refs[name] for name in given_up if name in refs)]
+        trees = {self.tree_of(sha) for sha in candidates if self.has(sha)}
+        return bool(trees) and workspace.tree_now(self.git, self._policy) in trees
 
     def environment(self) -> dict[str, str]:
         taken = fingerprint.take(self.top, self._environ)
@@ -191,17 +216,18 @@ class GitWorkspace:
         return taken
 
     def _overlap(
-        self, before: Mapping[str, str], now: Mapping[str, str], records: Sequence[Known]
+        self, before: Mapping[str, str], now: Mapping[str, str], base: str | None
     ) -> tuple[str | None, tuple[str, ...]]:
-        """Files that the base branch changed since the run began, and the run as well."""
+        """Files that the base branch changed since the run began, and the run as well. What is merged is no overlap."""
         for name, was in before.items():
             tip = now.get(name, was)
-            if name.startswith(BASE) and tip != was and self.git.ask("cat-file", "-e", was).code == 0:
-                theirs = set(self._names(was, tip))
-                first = next((one.base for one in records if one.base), None)
-                seen = [one for one in self.touched(first)[0] if not one.ignored]
-                ours = {path for one in seen for path in (one.path, one.was) if path}
-                return name.removeprefix(BASE), tuple(sorted(theirs & ours))
+            if not name.startswith(BASE) or tip == was or not self.has(was):
+                continue
+            if base is None or self.git.contains("HEAD", tip):
+                return None, ()
+            seen = [one for one in self.touched(base)[0] if not one.ignored]
+            ours = {path for one in seen for path in (one.path, one.was) if path}
+            return name.removeprefix(BASE), tuple(sorted(ours & set(self._names(was, tip))))
         return None, ()
 
     def _names(self, old: str, new: str) -> list[str]:

@@ -16,6 +16,7 @@ so that one ref keeps all of it from being collected. Refuses a ref that points 
 from __future__ import annotations
 
 import os
+from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
 from holdfast.adapters.git import ws_facts
@@ -108,7 +109,7 @@ def take_at(desk: Desk, checkpoint_id: str, seconds: int, policy: Policy) -> Sna
 
 def tree_now(git: Git, policy: Policy = DEFAULT) -> str:
     """The tree that a snapshot would have now. Writes no object into the repository."""
-    with open_desk(git, "tree") as desk:
+    with TemporaryDirectory(prefix="holdfast-") as home, open_desk(git, "tree", home) as desk:
         desk.write_objects_here()
         return gather(desk, policy).tree
 

@@ -145,11 +145,11 @@ def quoted(path: str) -> str:
 
 
 @contextmanager
-def open_desk(git: Git, name: str) -> Iterator[Desk]:
-    """A private folder for the time of the block. What the disk refuses on the way is said in a sentence."""
+def open_desk(git: Git, name: str, home: str | None = None) -> Iterator[Desk]:
+    """A private folder for the time of the block, in `home` for those who only look. What the disk refuses is said."""
     place = place_of(git)
     look_again(git)
-    home = own_folder(place.git_dir)
+    home = own_folder(place.git_dir) if home is None else home
     try:
         with _folder(home, name, place) as (folder, lock):
             yield Desk(git, folder, lock)

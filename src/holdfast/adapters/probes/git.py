@@ -34,7 +34,7 @@ __all__ = ["GitBranch", "GitCommit", "GitPush", "GitTag"]
 
 TRAILER = "Holdfast-Effect"
 _TRAILER_LINE = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]*: \S.*")
-_UNFINISHED = ("MERGE_HEAD", "CHERRY_PICK_HEAD", "REVERT_HEAD", "rebase-merge", "rebase-apply")
+UNFINISHED = ("MERGE_HEAD", "CHERRY_PICK_HEAD", "REVERT_HEAD", "rebase-merge", "rebase-apply")
 Environ = Mapping[str, str] | None
 
 
@@ -57,6 +57,10 @@ def waiting_for(place: Repository, ref: str) -> str:
     """A few words about the lock files that a killed git left, for the end of a sentence."""
     locks = place.locks(ref)
     return f"; {', '.join(locks)} is left by a git that runs or was killed" if locks else ""
+
+
+class NothingToCommit(EffectError):
+    """The tree would be that of the parent."""
 
 
 class _Ref(ABC):
@@ -184,7 +188,7 @@ class GitCommit(_Ref):
         stage = Stage(git, key, tip)
         tree = stage.of_index() if self.paths is None else stage.of_paths(self.paths)
         if not self.allow_empty and tree == (git.line("rev-parse", f"{tip}^{{tree}}") if tip else None):
-            raise EffectError("There is nothing to commit.", advice="Pass allow_empty=True if that is meant.")
+            raise NothingToCommit("There is nothing to commit.", advice="Pass allow_empty=True if that is meant.")
         parents = ("-p", tip) if tip else ()
         commit = git.line("commit-tree", tree, *parents, "-F", "-", stdin=with_trailer(self.message, key))
         git.move(self.ref, check_id(commit), tip, f"{TRAILER}: {key}")
@@ -194,7 +198,7 @@ class GitCommit(_Ref):
         assert git.place is not None
         if git.head_ref() != self.ref:
             raise EffectError(f"The branch {self.branch} is not checked out.", advice=f"`git switch {self.branch}`.")
-        unfinished = [name for name in _UNFINISHED if os.path.lexists(os.path.join(git.place.git_dir, name))]
+        unfinished = [name for name in UNFINISHED if os.path.lexists(os.path.join(git.place.git_dir, name))]
         if unfinished:
             raise EffectError(f"A merge or rebase is not finished ({unfinished[0]}).", advice="Finish or abort it.")
 

@@ -124,6 +124,9 @@ class Stage:
         finally:
             os.close(fd)
         make_file(self.index_copy, data, stat.S_IMODE(found.st_mode))
+        os.utime(
+            self.index_copy, ns=(found.st_atime_ns, found.st_mtime_ns)
+        )  # git tells racy entries by the index's age
         return stamp_of(found)
 
     def _swap(self, stamp: Stamp) -> None:

@@ -271,5 +271,6 @@ def check_ref(git: Git, ref: str) -> None:
 
 def complaint(finished: Finished) -> str:
     """What git complained about, in one line, without the user or password of an address."""
-    text = _USER.sub("://", finished.err.decode("utf-8", "replace")) or f"exit code {finished.code}"
+    said = finished.err.decode("utf-8", "replace").partition("usage: git")[0]  # nobody asked how it is used
+    text = _USER.sub("://", said).strip() or f"exit code {finished.code}"
     return snippet(text)

@@ -1,0 +1,233 @@
+"""A run comes to a repository: is it still the one that the log knows? Compares, takes over what only mirrors know, and asks.
+
+Nothing in the repository is changed here, but for a snapshot of uncommitted work where that was asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+import msgspec
+
+from holdfast.core.events import (
+    CheckpointComplete,
+    CheckpointStarted,
+    EnvironmentSeen,
+    Event,
+    ResumeCheckpointSelected,
+    ScopeDeclared,
+    SnapshotKept,
+)
+from holdfast.core.guards import Scope, Touched, check, judge
+from holdfast.core.position import Known, Position
+from holdfast.core.repo_drift import Found, Seen, corrected, drifts, last_of, milestones, next_index, records, seen_id
+from holdfast.core.shapes import RepositoryState
+from holdfast.engine.book import Book, Part
+from holdfast.engine.drifting import Drifting, read_artifact
+from holdfast.engine.stopping import PlanChanged
+from holdfast.ports import Workspace
+
+_SHOWN = 12
+_FIRST = Found("tree", "the work tree", "", "", ())
+
+
+class Arrival:
+    """What one run has to do with one work tree before it takes checkpoints of it."""
+
+    def __init__(self, book: Book, drifting: Drifting, workspace: Workspace) -> None:
+        self._book = book
+        self._drifting = drifting
+        self._workspace = workspace
+        self._head = workspace.where()[0]  # what comes after it, in this process, is the run's doing
+
+    @property
+    def _known(self) -> RepositoryState | None:
+        return self._book.state.repositories.get(self._workspace.top)
+
+    def begin(self, scope: Scope | None) -> Part:
+        book, top = self._book, self._workspace.top
+        if scope is not None:
+            check(scope)
+        if top not in book.arrived:
+            yield from self._arrive()
+            book.arrived.add(top)
+        known = self._known
+        if scope is not None and known is not None and scope != (known.allow, known.deny):
+            yield from self._declare(scope, known)
+
+    def _arrive(self) -> Part:
+        formerly = self._formerly()
+        if self._known is None and formerly is None:
+            yield from self._first_look()
+        elif self._book.resumed:
+            yield from self._compare(formerly or self._workspace.top)
+            if formerly is not None:
+                yield from self._write_down(formerly)
+
+    def _formerly(self) -> str | None:
+        """The folder under which the log knows this repository, if it was moved or is another work tree of it."""
+        if self._known is not None or not self._book.resumed:
+            return None
+        known = self._book.state.repositories.items()
+        return next((repo for repo, one in known if one.head and self._workspace.has(one.head)), None)
+
+    def _write_down(self, formerly: str | None = None) -> Part:
+        book, workspace = self._book, self._workspace
+        head, branch = workspace.where()
+        digest = self.fingerprint()
+        yield partial(
+            book.record,
+            EnvironmentSeen(artifact=digest, repo=workspace.top, head=head, branch=branch, formerly=formerly),
+        )
+
+    def fingerprint(self) -> str:
+        """The artifact that holds what surrounds the repository now."""
+        body = msgspec.json.encode(self._workspace.environment(), order="sorted")
+        return self._book.log.store.put_artifact(self._book.log.redact.body(body))
+
+    # --- a repository that the log does not know
+
+    def _first_look(self) -> Part:
+        yield from self._write_down()
+        if self._book.options.recover and not self._book.state.workspaces:
+            yield from self._take_over(self._workspace.mirrored(self._book.log.run_id), "there was no log")
+            changed = self._workspace.changed() if self._book.state.workspaces else ()
+            if changed:
+                yield from self._met(_FIRST._replace(lines=tuple(changed[:_SHOWN])), len(changed))
+
+    def _take_over(self, found: list[Known], because: str) -> Part:
+        """What only mirrors know of this run comes into its log, which says so."""
+        if not found:
+            return
+        last = found[-1]
+        position = Position(
+            last.source, "strong", last.sha, last.index, last.checkpoint_id, None,
+            f"{because}; {len(found)} milestones were found by sidecars and trailers", (),
+        )  # fmt: skip
+        events = [event for one in found for event in taken_over(one, self._workspace.top)]
+        yield partial(self._book.record, selected(position), *events)
+
+    # --- one that it knows
+
+    def _compare(self, repo: str) -> Part:
+        book, state = self._book, self._book.state
+        before = read_artifact(book, state.repositories[repo].artifact)
+        seen = look(self._workspace, state, repo, before)
+        if records(state, repo) or seen.position.sha is not None:
+            fixed = corrected(state, repo, seen.position)
+            yield partial(book.record, selected(seen.position), *([fixed] if fixed is not None else []))
+        if (seen.position.index or 0) >= next_index(state, repo) and seen.position.confidence != "weak":
+            known = {name for name, _ in milestones(state)}
+            newer = [one for one in self._workspace.mirrored(state.run_id) if one.checkpoint_id not in known]
+            yield from self._take_over(newer, "the log is older than the repository")
+        approved = self._approved(repo, seen, before)
+        for found in drifts(state, repo, seen, before):
+            yield from self._met(found, len(seen.changed), approved)
+
+    def _approved(self, repo: str, seen: Seen, before: Mapping[str, str] | None) -> bool:
+        """Whether somebody approved of going on with the repository just as it is."""
+        approved = self._book.options.approved or ""
+        if "." not in approved:
+            return False
+        present = seen_id(drifts(self._book.state, repo, seen, before), seen)
+        if approved.partition(".")[2] != present:
+            raise PlanChanged(self._book.log.run_id, approved, f"{approved.partition('.')[0]}.{present}")
+        return True
+
+    def _met(self, found: Found, changed: int, approved: bool = False) -> Part:
+        if found.drift == "tree" and self._book.options.keep_aside:
+            yield from self._set_aside(changed)
+        else:
+            lines = (found.drift, found.subject, found.was, found.now, found.lines)
+            yield from self._drifting.met(*lines, approved=approved)
+
+    def _set_aside(self, paths: int) -> Part:
+        book, checkpoint_id = self._book, self._book.options.new_id()
+        made = self._workspace.snapshot(checkpoint_id, book.log.world.now())
+        kept = SnapshotKept(checkpoint_id=checkpoint_id, snapshot=made.sha, repo=self._workspace.top, paths=paths)
+        yield partial(book.record, kept)
+        book.options.tell(f"What was in the work tree is kept: `holdfast restore {checkpoint_id}` brings it back.")
+
+    # --- the scope
+
+    def _declare(self, scope: Scope, known: RepositoryState) -> Part:
+        """From here on the run answers for what it touches. What was touched before its first scope is written down once."""
+        before = known.touched_before
+        if before is None:
+            touched, _ = self._workspace.touched(self._head)
+            before = self._book.log.store.put_artifact(msgspec.json.encode([as_kept(one) for one in touched]))
+        declared = ScopeDeclared(repo=self._workspace.top, allow=scope.allow, deny=scope.deny, before=before)
+        yield partial(self._book.record, declared)
+
+    def check_scope(self) -> Part:
+        """Stop the run if it touched what it may not; give the paths that are not its doing and not in its scope."""
+        known = self._known
+        if known is None or not (known.allow or known.deny):
+            return frozenset()
+        scope, before = (
+            Scope(known.allow, known.deny),
+            set(map(tuple, read_artifact(self._book, known.touched_before) or ())),
+        )
+        touched, _ = self._workspace.touched(self._head)
+        old = [one for one in touched if one.mark and as_kept(one) in before]
+        found = judge(scope, [one for one in touched if one not in set(old)])
+        if found.violations:
+            lines = [f"{path}: {why}" for path, why in found.violations[:_SHOWN]]
+            raise (yield from self._book.stop("guard_violation", *lines))
+        return frozenset(path for path, _ in judge(scope, old).violations)
+
+
+def look(workspace: Workspace, state: Any, repo: str, before: Mapping[str, str] | None) -> Seen:
+    """One look at the repository that the log knows as `repo`. Writes nothing."""
+    last = last_of(state, repo)
+    given_up = [name for name, place in state.given_up.items() if place == repo]
+    known = state.repositories.get(repo)
+    return workspace.look(
+        state.run_id,
+        records(state, repo),
+        before,
+        [] if last is None else [last.snapshot or ""],
+        given_up,
+        None if known is None else known.head,
+    )
+
+
+def selected(position: Position) -> Event:
+    return ResumeCheckpointSelected(
+        source=position.source,
+        confidence=position.confidence,
+        sha=position.sha,
+        index=position.index,
+        checkpoint_id=position.checkpoint_id,
+        was=position.was,
+        why=position.why,
+    )
+
+
+def taken_over(one: Known, top: str) -> tuple[CheckpointStarted, CheckpointComplete]:
+    """A milestone that only mirrors knew, as the events that a log would have of it."""
+    return (
+        CheckpointStarted(
+            checkpoint_id=one.checkpoint_id,
+            repo=top,
+            index=one.index,
+            title=one.title,
+            branch=one.branch,
+            parent=one.parent,
+            base=one.base,
+        ),
+        CheckpointComplete(
+            checkpoint_id=one.checkpoint_id,
+            commit=one.sha,
+            tree=one.tree,
+            patch_id=one.patch_id,
+            sidecar_written=one.source == "sidecar",
+        ),
+    )
+
+
+def as_kept(one: Touched) -> tuple[str, str]:
+    """What tells one state of a file from another, as JSON can hold it: a name may be bytes that are no text."""
+    return one.path.encode("utf-8", "backslashreplace").decode(), one.mark
