@@ -303,13 +303,12 @@ def test_nothing_here_can_turn_text_into_code():
             if name_of(call).endswith("import_module"):
                 by_name.append((str(path), ast.unparse(call.args[0])))
     ours = sorted((path, name) for path, name in by_name if not path.startswith("testing"))
-    assert ours == [
+    plain = {(path, name) for path, name in ours if name.startswith("'holdfast.")}  # a word of our own, spelled out
+    assert sorted(set(ours) - plain) == [
         ("__init__.py", "home"),
         ("adapters/probes/__init__.py", "f'{__name__}.{home}'"),
         ("app.py", "f'holdfast.{name}'"),
-        ("cli/main.py", "'holdfast.cli.verbs'"),
         ("cli/verbs.py", "f'holdfast.cli.{VERBS[cmd_name][0]}'"),
-        ("live.py", "'holdfast.engine.async_run'"),
     ]
 
 

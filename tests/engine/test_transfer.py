@@ -507,7 +507,7 @@ EDITED: dict[str, tuple[Edit, type[errors.HoldfastError], str]] = {
 }  # fmt: skip
 
 RESEALED: dict[str, tuple[Edit, type[errors.HoldfastError], str]] = {
-    "a newer event": (put(7, "version", 3), errors.NewerSchema, "line 8: Event 7"),
+    "a newer event": (put(7, "version", 9), errors.NewerSchema, "line 8: Event 7"),
     "an unknown kind": (put(3, "kind", "future_happened"), errors.NewerSchema, "line 4: Event 3"),
     "an extension of a newer version is fine, an odd kind is not": (put(6, "kind", "x_\u202e"), errors.BadFile, "line 7"),
     "a kind with a line break": (put(6, "kind", "x_a\nb"), errors.BadFile, "line 7: the kind"),

@@ -13,6 +13,7 @@ import os
 import stat
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
 from holdfast.adapters.git.workspace import (
@@ -186,12 +187,15 @@ def in_place(git: Git, checkpoint_id: str, keep_as: str, now: str) -> Restored:
 
 
 def preview(git: Git, checkpoint_id: str) -> list[Change]:
-    """What `in_place` would change in the work tree. Writes nothing into the repository."""
-    parts = read_parts(git, checkpoint_id)
-    with open_desk(git, checkpoint_id) as desk:
+    """What `in_place` would change in the work tree, or why it would refuse. Writes nothing into the repository."""
+    snapshot = read_parts(git, checkpoint_id).snapshot
+    with TemporaryDirectory(prefix="holdfast-") as home, open_desk(git, checkpoint_id, home) as desk:
+        _refuse_locked(desk)
         desk.write_objects_here()
         found = gather(desk, EVERYTHING)
-        rows = _differences(desk, found.tree, parts.snapshot.tree)
+        _refuse_other_head((found.head, found.branch), (snapshot.head, snapshot.branch))
+        rows = _differences(desk, found.tree, snapshot.tree)
+        _refuse_in_the_way(desk, rows)
     return [Change(os.fsdecode(row.path), KINDS[row.kind]) for row in rows]
 
 
