@@ -127,7 +127,8 @@ def _step_finished(state: RunState, event: StepFinished) -> None:
 
 def _step_done_at_once(state: RunState, event: StepFinished) -> None:
     """A step that was not announced: its end is all that the log has of it."""
-    _next_attempt(state, event)
+    if event.attempt != 1 or event.step_id in state.steps:
+        _next_attempt(state, event)
     state.steps[event.step_id] = StepState(
         "finished",
         event.attempt,
