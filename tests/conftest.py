@@ -67,6 +67,14 @@ def pytest_terminal_summary(terminalreporter):
             line = f"{name:{width}}  {points:7} {counts['whole']:7} {counts['refused']:7} {broken:6}"
             terminalreporter.write_line(line)
         terminalreporter.write_line(f"{'in all':{width}}  {sum(row[1] for row in rows):7}")
+    for matrix in told(terminalreporter, "matrix"):
+        terminalreporter.section(
+            "milestones after a history was rewritten: which was found, by log, sidecars or git alone"
+        )
+        for row in matrix:
+            terminalreporter.write_line(row.rstrip())
+    for sentence in told(terminalreporter, "told"):
+        terminalreporter.write_line(sentence)
     fuzzed = told(terminalreporter, "fuzz")
     if fuzzed:
         terminalreporter.write_line(f"bad inputs fuzzed: {sum(count for _, count in fuzzed):,}")

@@ -299,12 +299,12 @@ def test_a_milestone_is_found_where_it_is_or_its_position_is_unknown(tmp_path, c
             assert position.sha[:12] in position.why, "old and new are both named"
 
 
-def test_the_matrix_can_be_printed(tmp_path):
+def test_the_matrix_is_printed(tmp_path, record_property):
     rows = matrix_rows(tmp_path)
+    record_property("matrix", rows)
     assert len(rows) == len(MATRIX) + 1
     assert rows[1] == (
         f"{'rebased':37}{'2 by git_log_run_specific, strong':38}{'2 by git_log_run_specific, strong':38}"
         "2 by git_log_run_specific, strong"
     )
     assert os.listdir(tmp_path) == []
-    print("\n" + "\n".join(rows))
