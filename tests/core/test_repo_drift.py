@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from holdfast.core.position import Position
-from holdfast.core.repo_drift import LISTED, Seen, corrected, drifts, last_of, milestones, next_index, records
+from holdfast.core.repo_drift import LISTED, Seen, corrected, drifts, last_of, milestones, next_index, records, seen_id
 from holdfast.core.shapes import RunState, WorkspaceState
 
 TOP, MAIN = "/r", "refs/heads/main"
@@ -116,3 +116,17 @@ def test_a_checkpoint_that_was_begun_and_is_there_was_already_taken():
 @pytest.mark.parametrize("position", [at(1), at(5, confidence="weak"), at(None, None)])
 def test_what_agrees_or_is_not_sure_corrects_nothing(position):
     assert corrected(state(made(0), made(1)), TOP, position) is None
+
+
+def test_the_name_of_a_look_changes_with_everything_that_was_seen():
+    whole = state(made())
+    looks = [
+        seen(),
+        seen(head=B),
+        seen(branch=None),
+        seen(changed=("added: \udcff",), as_kept=False),
+        seen(position=at(0, B)),
+    ]
+    names = {seen_id(drifts(whole, TOP, one, None), one) for one in looks}
+    assert len(names) == len(looks) and all(len(name) == 8 for name in names)
+    assert seen_id([], seen()) == seen_id([], seen())

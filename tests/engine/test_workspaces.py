@@ -549,3 +549,39 @@ def test_going_on_twice_in_one_process_asks_once(repo):
         (repo / "mine.txt").write_text("of this run\n")
         run.workspace(str(repo))
     assert state_of(repo).status == "finished"
+
+
+@pytest.mark.parametrize("gone", [False, True])
+def test_a_checkpoint_that_was_cut_off_in_another_repository_is_mended_there(repo, tmp_path, monkeypatch, gone):
+    second = tmp_path / "second"
+    git(tmp_path, "clone", "-q", "--no-local", "-b", "work", str(repo), str(second))
+    for name, value in (("user.name", "A. User"), ("user.email", "user@example.org")):
+        git(second, "config", name, value)
+    from holdfast.adapters.git.repo import GitWorkspace
+
+    def dies(*_, **__):
+        raise Crash
+
+    with pytest.raises(Crash), opened(repo) as run:
+        run.workspace(str(repo)).snapshot("first")
+        place = run.workspace(str(second))
+        (second / "b.txt").write_text("b")
+        with monkeypatch.context() as patched:
+            patched.setattr(GitWorkspace, "write_sidecar", dies)
+            try:
+                place.milestone("part b")
+            except Crash:
+                crash(run)
+    if gone:
+        second.rename(tmp_path / "elsewhere")
+    with opened(repo) as run:
+        run.workspace(str(repo))
+        assert ("checkpoint_abandoned" in kinds(repo)) == gone
+        if not gone:
+            assert run.workspace(str(second)).milestone("part b").commit == git(second, "rev-parse", "HEAD")
+    assert git(second if not gone else tmp_path / "elsewhere", "log", "--format=%s", "-2").count("part b") == 1
+
+
+def test_commands_of_a_verification_are_a_list(repo):
+    with opened(repo) as run, pytest.raises(UsageError, match="a list"):
+        run.workspace(str(repo)).milestone("part a", verification_commands="make test")
