@@ -15,8 +15,8 @@ ROOT = Path(__file__).resolve().parent.parent
 CORE = "src/holdfast/core"
 ENGINE = "src/holdfast/engine"
 ENGINE_FILES = (
-    "async_run", "book", "budgets", "checkpoints", "decorators", "drifting", "effects", "forms", "life", "marks",
-    "resume", "run", "steps", "stopping", "waits",
+    "arrival", "async_run", "book", "budgets", "checkpoints", "decorators", "drifting", "effects", "forms", "life", "marks",
+    "resume", "run", "steps", "stopping", "waits", "workspaces",
 )  # fmt: skip
 CORE_FLOOR, ENGINE_FLOOR = 100.0, 95.0
 

@@ -585,3 +585,45 @@ def test_a_checkpoint_that_was_cut_off_in_another_repository_is_mended_there(rep
 def test_commands_of_a_verification_are_a_list(repo):
     with opened(repo) as run, pytest.raises(UsageError, match="a list"):
         run.workspace(str(repo)).milestone("part a", verification_commands="make test")
+
+
+def test_a_base_branch_that_changed_the_same_file_is_named_until_it_is_merged(repo):
+    with pytest.raises(Crash), opened(repo) as run:
+        place = run.workspace(str(repo))
+        (repo / "readme.txt").write_text("ours\n")
+        place.milestone("part a")
+        crash(run)
+    other = repo.parent / "main-tree"
+    git(repo, "worktree", "add", "-q", str(other), "main")
+    (other / "readme.txt").write_text("theirs\n")
+    (other / "only theirs.txt").write_text("x\n")
+    git(other, "add", "-A")
+    git(other, "commit", "-q", "-m", "meanwhile")
+    told = []
+    with opened(repo) as run:
+        run._book.options = run._book.options._replace(tell=told.append)
+        run.workspace(str(repo))
+    assert told == ["refs/heads/main: readme.txt was changed there too"]
+    (found,) = bodies(repo, "drift_found")
+    assert (found["drift"], found["verdict"]) == ("base", "go")
+
+
+def test_a_base_branch_that_was_merged_is_no_drift(repo):
+    with pytest.raises(Crash), opened(repo) as run:
+        three_milestones(run, repo, ("a",))
+        crash(run)
+    git(repo, "switch", "-q", "main")
+    git(repo, "merge", "-q", "--ff-only", "work")
+    git(repo, "switch", "-q", "work")
+    with opened(repo) as run:
+        run.workspace(str(repo))
+    assert "drift_found" not in kinds(repo)
+
+
+def test_what_is_staged_and_taken_back_in_the_tree_is_nothing_to_commit(repo):
+    (repo / "readme.txt").write_text("staged\n")
+    git(repo, "add", "readme.txt")
+    (repo / "readme.txt").write_text("hello\n")
+    head = git(repo, "rev-parse", "HEAD")
+    with opened(repo) as run:
+        assert run.workspace(str(repo)).milestone("nothing in the end").commit == head
