@@ -10,7 +10,7 @@ from holdfast.adapters.git import history, hooks, sidecars, touched, workspace
 from holdfast.adapters.git.history_log import read_line
 from holdfast.adapters.git.ws_desk import own_folder, turn
 from holdfast.adapters.probes.common import EffectError
-from holdfast.adapters.probes.git import UNFINISHED, GitCommit, NothingToCommit
+from holdfast.adapters.probes.git import GitCommit, NothingToCommit, refuse_unfinished
 from holdfast.adapters.probes.git_runner import Git, find_repository
 from holdfast.core.errors import HoldfastError, UsageError
 from holdfast.core.guards import Touched
@@ -78,9 +78,7 @@ class GitWorkspace:
             raise EffectError("No branch is checked out here.", advice="`git switch` to a branch first.")
         for ident in ("GIT_AUTHOR_IDENT", "GIT_COMMITTER_IDENT"):
             self.git("var", ident)
-        unfinished = [name for name in UNFINISHED if os.path.lexists(os.path.join(self.place.git_dir, name))]
-        if unfinished:
-            raise EffectError(f"A merge or rebase is not finished ({unfinished[0]}).", advice="Finish or abort it.")
+        refuse_unfinished(self.place)
 
     def commit(
         self, checkpoint_id: str, message: str, branch: str | None, parent: str | None, leave: Collection[str]

@@ -11,14 +11,13 @@ import fcntl
 import os
 import shutil
 import stat
-import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from typing import NamedTuple
 
 from holdfast.adapters.ledger import read_all, write_all
-from holdfast.adapters.probes.common import EffectError
+from holdfast.adapters.probes.common import EffectError, wait_for
 from holdfast.adapters.probes.git_runner import Git, Repository, complaint
 from holdfast.adapters.probes.programs import Finished, Limits
 from holdfast.core.errors import HoldfastError, UsageError
@@ -28,7 +27,6 @@ NEW_INDEX = "index-new"  # what is about to become the user's index; while it ha
 OUTPUT = 1 << 30  # the list of a million names must fit
 PATIENCE = 60.0
 TOGETHER = 8  # syncs that are asked for at once
-_PAUSE = 0.002
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _MAKE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -202,18 +200,6 @@ def turn(folder: str, kind: int = fcntl.LOCK_EX, patience: float = PATIENCE) -> 
         yield fd
     finally:
         os.close(fd)
-
-
-def wait_for(fd: int, kind: int, patience: float) -> bool:
-    end = time.monotonic() + patience
-    while True:
-        try:
-            fcntl.flock(fd, kind | fcntl.LOCK_NB)
-            return True
-        except BlockingIOError:
-            if time.monotonic() >= end:
-                return False
-        time.sleep(_PAUSE)
 
 
 def _make(home: str, name: str) -> tuple[str, int]:

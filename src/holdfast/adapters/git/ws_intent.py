@@ -13,8 +13,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import NamedTuple
 
-from holdfast.adapters.git.ws_desk import WorkspaceError, holding, own_folder, place_of, turn, wait_for
+from holdfast.adapters.git.ws_desk import WorkspaceError, holding, own_folder, place_of, turn
 from holdfast.adapters.ledger import read_all, sync_folder, write_all
+from holdfast.adapters.probes.common import wait_for
 from holdfast.adapters.probes.git_runner import Git
 
 MARK = "restoring-"

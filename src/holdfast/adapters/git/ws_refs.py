@@ -6,9 +6,9 @@ import fcntl
 import os
 from collections.abc import Callable
 
-from holdfast.adapters.git.ws_desk import PATIENCE, WorkspaceError, holding, own_folder, place_of, turn, wait_for
+from holdfast.adapters.git.ws_desk import PATIENCE, WorkspaceError, holding, own_folder, place_of, turn
 from holdfast.adapters.ledger import sync_folder
-from holdfast.adapters.probes.common import EffectError
+from holdfast.adapters.probes.common import EffectError, wait_for
 from holdfast.adapters.probes.git_runner import Git
 
 

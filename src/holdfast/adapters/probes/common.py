@@ -19,7 +19,7 @@ from holdfast.core.values import Answer
 
 MAX_KEY = 200
 PATIENCE = 10.0  # seconds a probe waits for what a killed act left running
-_PAUSE = 0.02
+_PAUSE = 0.002
 
 
 class EffectError(HoldfastError):
@@ -57,7 +57,7 @@ def hold(folder: str, patience: float = PATIENCE) -> Iterator[int]:
     """The lock on a folder, shared with every program that inherits it. Nothing is written for it."""
     fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        if not _locked(fd, fcntl.LOCK_EX, patience):
+        if not wait_for(fd, fcntl.LOCK_EX, patience):
             raise EffectError(
                 f"Another effect is at work in {folder}.", advice="Wait until it ends, then let the run go on."
             )
@@ -71,12 +71,13 @@ def at_rest(folder: str, patience: float = PATIENCE) -> bool:
     """Whether no act, and nothing that a killed act started, is at work in the folder."""
     fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        return _locked(fd, fcntl.LOCK_SH, patience)
+        return wait_for(fd, fcntl.LOCK_SH, patience)
     finally:
         os.close(fd)
 
 
-def _locked(fd: int, kind: int, patience: float) -> bool:
+def wait_for(fd: int, kind: int, patience: float) -> bool:
+    """Lock what is open, by `fcntl.LOCK_SH` or `LOCK_EX`. False: somebody else kept it for all that time."""
     end = time.monotonic() + patience
     while True:
         try:

@@ -34,7 +34,7 @@ __all__ = ["GitBranch", "GitCommit", "GitPush", "GitTag"]
 
 TRAILER = "Holdfast-Effect"
 _TRAILER_LINE = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]*: \S.*")
-UNFINISHED = ("MERGE_HEAD", "CHERRY_PICK_HEAD", "REVERT_HEAD", "rebase-merge", "rebase-apply")
+_UNFINISHED = ("MERGE_HEAD", "CHERRY_PICK_HEAD", "REVERT_HEAD", "rebase-merge", "rebase-apply")
 Environ = Mapping[str, str] | None
 
 
@@ -57,6 +57,13 @@ def waiting_for(place: Repository, ref: str) -> str:
     """A few words about the lock files that a killed git left, for the end of a sentence."""
     locks = place.locks(ref)
     return f"; {', '.join(locks)} is left by a git that runs or was killed" if locks else ""
+
+
+def refuse_unfinished(place: Repository) -> None:
+    """Raise while a merge, rebase, pick or revert is going on: a commit now would become a part of it."""
+    unfinished = [name for name in _UNFINISHED if os.path.lexists(os.path.join(place.git_dir, name))]
+    if unfinished:
+        raise EffectError(f"A merge or rebase is not finished ({unfinished[0]}).", advice="Finish or abort it.")
 
 
 class NothingToCommit(EffectError):
@@ -198,9 +205,7 @@ class GitCommit(_Ref):
         assert git.place is not None
         if git.head_ref() != self.ref:
             raise EffectError(f"The branch {self.branch} is not checked out.", advice=f"`git switch {self.branch}`.")
-        unfinished = [name for name in UNFINISHED if os.path.lexists(os.path.join(git.place.git_dir, name))]
-        if unfinished:
-            raise EffectError(f"A merge or rebase is not finished ({unfinished[0]}).", advice="Finish or abort it.")
+        refuse_unfinished(git.place)
 
     def _look(self, git: Git, key: str) -> Answer:
         return self._judge(git, key, git.value_of(self.ref))
