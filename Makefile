@@ -26,8 +26,9 @@ $(STAMP): $(LOCK) pyproject.toml tools/make-venv
 demo: $(STAMP) ## the whole promise in half a minute: kill a run again and again, and resume it
 	@$(BIN)/holdfast demo $(ARGS)
 
-test: $(STAMP) ## all tests, PostgreSQL included (ARGS="-k lease" narrows them)
+test: $(STAMP) ## all tests, PostgreSQL and two real agents included (ARGS="-k lease" narrows them)
 	@sh tools/install-system-tools
+	@PYTHON="$(PYTHON)" sh tools/install-agents
 	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal -rs $(ARGS)
 
 check: lint types layers dead deps ## lint, types, layers, dead code, dependencies
@@ -65,6 +66,7 @@ crash: $(STAMP) ## the full crash laboratory (a seeded part of it runs in `make 
 	$(BIN)/python -m tests.simulate --seeds 100000
 	$(BIN)/python -m tests.simulate --bugs --seeds 500
 	HOLDFAST_CRASH_SCALE=10 $(BIN)/python -m pytest -m crash tests/stores/test_postgres.py
+	HOLDFAST_POINTS=250 $(BIN)/python -m pytest -n $(JOBS) tests/pipeline/test_kill_every_event.py
 	HOLDFAST_FUZZ_SCALE=20 $(BIN)/python -m pytest -n $(JOBS) tests/attacks/test_fuzz.py
 
 coverage: $(STAMP) ## tests with branch coverage; fails where core or engine fall below their floor
@@ -88,5 +90,5 @@ lock: ## resolve the dependencies anew and write requirements/dev.lock
 	@PYTHON="$(PYTHON)" sh tools/lock $(LOCK)
 
 clean: ## remove the environment, caches and build products
-	rm -rf $(VENV) $(PEERS) $(MUTATE) .mutate build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis .coverage .coverage.* htmlcov
+	rm -rf $(VENV) $(PEERS) $(MUTATE) .venv-agents .agents .mutate build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis .coverage .coverage.* htmlcov
 	find src tests $(wildcard bench) -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -6,7 +6,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from bench import append, git, git_history, group, postgres, shape, start
+from bench import append, git, git_history, group, pipeline, postgres, shape, specs, start
 
 
 def rows(folder):
@@ -43,18 +43,20 @@ def rows(folder):
     yield "PostgreSQL: the same in threads", f"{threads / one:.1f} x", "", True
 
 
-PARTS = (rows, git.rows, git_history.rows)
+PARTS = (rows, git.rows, git_history.rows, specs.rows, pipeline.rows)
 
 
 def main():
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
     parser.add_argument("--folder", type=Path, help="where to write; the disk matters (default: here)")
+    parser.add_argument("parts", nargs="*", help="only these, by the names of their files (default: all)")
     options = parser.parse_args()
+    parts = [part for part in PARTS if not options.parts or part.__module__.rpartition(".")[2] in options.parts]
     folder = Path(tempfile.mkdtemp(prefix=".bench-", dir=options.folder or Path.cwd()))
     missed = 0
     try:
         print(f"{'':60} {'measured':>10}  {'goal':>10}")
-        for what, measured, goal, met in (row for part in PARTS for row in part(folder)):
+        for what, measured, goal, met in (row for part in parts for row in part(folder)):
             missed += not met
             print(f"{what:60} {measured:>10}  {goal:>10}  {'' if met else 'MISSED'}", flush=True)
     finally:

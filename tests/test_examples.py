@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import random
+import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -12,8 +15,15 @@ from pathlib import Path
 import pytest
 
 import holdfast
+from holdfast.core.agents import shipped
+from holdfast.core.settings import read
+from holdfast.spec_run import known_profiles
+from holdfast.testing.scripted_agent import read_ledger
 
-TRANSLATE = Path(__file__).parent.parent / "examples" / "translate.py"
+EXAMPLES = Path(__file__).parent.parent / "examples"
+TRANSLATE = EXAMPLES / "translate.py"
+SPEC = EXAMPLES / "spec"
+GUIDE = Path(__file__).parent.parent / "docs" / "howto" / "run.md"
 CHAPTERS = 8
 
 
@@ -49,3 +59,62 @@ def test_the_example_survives_kills(tmp_path, seed):
 
 def test_the_example_is_short():
     assert len(TRANSLATE.read_text().splitlines()) <= 55
+
+
+# --- a spec
+
+
+def at_home(home):
+    """A user who never configured git, and trusts nothing yet."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("HOLDFAST_", "GIT_", "XDG_"))}
+    return kept | {"HOME": str(home), "GIT_CONFIG_NOSYSTEM": "1", "GIT_CONFIG_GLOBAL": str(home / "none")}
+
+
+@pytest.mark.crash
+def test_the_spec_is_run_killed_and_resumed_by_the_commands_that_are_printed(tmp_path):
+    environ = at_home(tmp_path)
+    made = subprocess.run(
+        ["sh", str(SPEC / "try.sh"), str(tmp_path / "new")], env=environ, capture_output=True, text=True, check=True
+    )
+    enter, trust, run, resume = (shlex.split(line, comments=True) for line in made.stdout.splitlines())
+    top = Path(enter[1])
+
+    def typed(*words):
+        return subprocess.run(words, cwd=top, env=environ, capture_output=True, text=True, timeout=60, check=False)
+
+    assert typed(*trust).returncode != 0  # nobody is there to be asked
+    assert typed(*trust, "--yes").returncode == 0
+    with subprocess.Popen(run, cwd=top, env=environ, text=True, stderr=subprocess.PIPE) as first:
+        assert any("batch-1/T1/implement" in line for line in first.stderr)
+        time.sleep(0.4)
+        first.kill()
+    done = typed(*resume)
+    assert (done.returncode, done.stdout.partition(":")[0]) == (0, "finished"), done.stderr
+    assert "batch-1/T1/test" not in done.stderr
+    log = subprocess.run(["git", "log", "--format=%s"], cwd=top, capture_output=True, text=True, check=True).stdout
+    assert re.findall(r"batch (\d) of 2", log) == ["2", "1"]
+    ends = [line["task"] for line in read_ledger(str(tmp_path / "new" / "ledger.jsonl")) if line["act"] == "finish"]
+    assert sorted(task for task in ends if task.startswith("T")) == ["T1", "T1", "T2", "T2", "T3", "T3"]
+
+
+def test_the_example_refuses_a_folder_that_is_there(tmp_path):
+    done = subprocess.run(["sh", str(SPEC / "try.sh"), str(tmp_path)], capture_output=True, text=True, check=False)
+    assert done.returncode == 1 and "Name a new folder" in done.stderr
+
+
+@pytest.mark.parametrize("commented", [True, False])
+def test_the_settings_to_copy_are_allowed_with_and_without_their_comments(commented):
+    text = (SPEC / "holdfast.toml").read_text()
+    shown = text if commented else re.sub(r"^# (?=\[|\w+ = )", "", text, flags=re.MULTILINE)
+    values = read(shown.encode(), "holdfast.toml").values
+    assert ("agents" in values) is not commented
+    assert values["run"]["agent"] == "codex"
+
+
+def test_the_guide_has_a_row_for_every_agent_and_settings_that_are_allowed():
+    guide = GUIDE.read_text()
+    assert re.findall(r"^\| `(\w+)` \| `\1 ", guide, re.MULTILINE) == list(shipped())
+    blocks = re.findall(r"```toml\n(.*?)```", guide, re.DOTALL)
+    assert len(blocks) == 2
+    for block in blocks:
+        assert known_profiles(read(block.encode(), "holdfast.toml").values.get("agents", {}))

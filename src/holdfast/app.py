@@ -6,7 +6,7 @@ What is slow to load (the events, a server's driver) is loaded by the call that 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from functools import lru_cache
 from importlib import import_module
@@ -78,9 +78,10 @@ def find_run(store: Store, text: str) -> Head:
     return found[0]
 
 
-def open_workspace(path: str) -> Workspace:
-    """The git work tree around a path. Raises if there is none."""
-    made: Workspace = _slow("adapters.git.repo").GitWorkspace(path, config.environment())
+def open_workspace(path: str, ignored: Sequence[str] = (), store: Store | None = None) -> Workspace:
+    """The git work tree around a path. Raises if there is none. Neither the store nor the configured one is a part of it."""
+    own = (*config.load().files, *([store.path] if isinstance(store, SqliteStore) else []))
+    made: Workspace = _slow("adapters.git.repo").GitWorkspace(path, config.environment(), ignored, own)
     return made
 
 

@@ -31,6 +31,11 @@ class Config(NamedTuple):
         return self.place.startswith(SERVERS)
 
     @property
+    def files(self) -> tuple[str, ...]:
+        """The file of the store, if it is one."""
+        return () if self.on_server else (self.place,)
+
+    @property
     def shown(self) -> str:
         """The place as it may be printed: an address without user, password and options."""
         if not self.on_server:

@@ -147,6 +147,7 @@ def _options(
         open_workspace=app.open_workspace,
         new_id=system.new_run_id,
         keep_aside=bool(environ.get("HOLDFAST_SNAPSHOT")),
+        legacy=bool(environ.get("HOLDFAST_LEGACY")),
     )
 
 

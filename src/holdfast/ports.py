@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self
 
 from holdfast.core.values import Append, Head, Lease, Message, Owner, Projection, Record
 
@@ -11,17 +11,28 @@ if TYPE_CHECKING:
     from holdfast.core.guards import Touched
     from holdfast.core.position import Known
     from holdfast.core.repo_drift import Seen
+    from holdfast.core.reports import Kind, Report
+    from holdfast.core.review import Finding
     from holdfast.core.sidecar import Sidecar
+    from holdfast.core.spec import Checkpoint, Spec, Status
 
 __all__ = [
+    "Agents",
+    "Answered",
     "Append",
+    "Ask",
+    "Checks",
+    "Ground",
     "Head",
     "Lease",
+    "Left",
     "Message",
     "Owner",
     "Projection",
+    "Ran",
     "Record",
     "Snapshot",
+    "Specs",
     "Sql",
     "Store",
     "Workspace",
@@ -122,6 +133,9 @@ class Snapshot(Protocol):
     def tree(self) -> str: ...
     @property
     def left_out(self) -> tuple[str, ...]: ...
+    @property
+    def ignored(self) -> tuple[str, ...]:
+        """The ignored files that it holds."""
 
 
 class Workspace(Protocol):
@@ -142,7 +156,7 @@ class Workspace(Protocol):
         """What is not committed, one line for each path. Raises if that cannot be told; never empty for that reason."""
 
     def snapshot(self, checkpoint_id: str, now: str) -> Snapshot:
-        """Keep the workspace under this id, durable on return. If it is kept already, that is what it gives."""
+        """Keep the workspace under this id, which is a new one; durable on return."""
 
     def kept(self, checkpoint_id: str) -> Snapshot | None:
         """What is kept under this id, if anything."""
@@ -186,11 +200,153 @@ class Workspace(Protocol):
         snapshots: Sequence[str],
         given_up: Sequence[str],
         base: str | None,
+        *,
+        legacy: bool = False,
+        imported: bool = False,
     ) -> Seen:
         """One look, for a run with these milestones that began at `base` in that environment. Writes nothing.
 
+        `legacy`: where nothing else is found, subjects that name no run count as well. `imported`: so do those of Runr.
         What is uncommitted is as it was kept if one of the `snapshots`, or of those `given_up` by their id, holds it.
         """
 
+    def unexplained(self, commit: str) -> int:
+        """How many commits that changed something came after this one, up to HEAD, and say nothing of a checkpoint."""
+
     def environment(self) -> dict[str, str]:
         """Interpreter, package managers, lockfiles, agents and the base branch, as names and digests."""
+
+
+# --- what running a spec needs
+
+
+class Specs(Protocol):
+    """The files of one spec. What is written is written whole or not at all, and only where it changes something."""
+
+    @property
+    def path(self) -> str:
+        """Its folder, as the log names it."""
+
+    def read(self) -> Spec:
+        """All that the files say. Raises SpecError if there is nothing to work by."""
+
+    def mark(self, statuses: Mapping[str, Status], *, today: str | None = None) -> None:
+        """Set the status of tasks, in the words of the file; and the date of the change, if it has one."""
+
+    def write_checkpoint(self, checkpoint: Checkpoint) -> None:
+        """Write the mirror, and keep what it does not know."""
+
+    def write_review(self, batch: str, findings: Sequence[Finding]) -> None:
+        """Note what reviewers found in a batch."""
+
+
+class Ask(NamedTuple):
+    """One piece of work for one agent. `key` is that of the effect; `session` the conversation to go on with."""
+
+    key: str
+    kind: Kind
+    agent: str
+    prompt: str
+    cwd: str
+    task: str = ""
+    session: str | None = None
+    timeout: float = 2700.0
+    stall_after: float = 900.0
+
+
+class Answered(NamedTuple):
+    """How it went: a report, or why there is none. `trouble` is what the agent itself complained of, by its kind."""
+
+    agent: str
+    report: Report | None = None
+    why: str = ""
+    trouble: str | None = None
+    resets_at: str | None = None
+    ended_by: str = "exit"
+    session: str | None = None
+    tokens: int = 0
+    money: float = 0.0
+    seconds: float = 0.0
+    output: bytes = b""
+
+
+class Left(NamedTuple):
+    """What a dead process left of a piece of work. `unsure`: why nobody can say whether somebody still works on it."""
+
+    report: Report | None = None
+    session: str | None = None
+    unsure: str | None = None
+    evidence: tuple[str, ...] = ()
+    tail: str = ""
+    agent: str = ""
+
+
+class Agents(Protocol):
+    """Agents, started as commands. One at a time for each key."""
+
+    def report_instructions(self, kind: Kind, key: str) -> str:
+        """How an agent is to answer for this key."""
+
+    def ask(self, ask: Ask, tell: Callable[[str], None], should_stop: Callable[[], bool]) -> Answered:
+        """Start it, wait for its end, and read its report. Nothing of its process tree is left on return."""
+
+    def left(self, key: str, kind: Kind) -> Left:
+        """What became of work whose process died. Ends what is left of its process tree, if that is surely ours."""
+
+
+class Ran(NamedTuple):
+    """A command that was run to its end, or until its time was up."""
+
+    command: tuple[str, ...]
+    exit_code: int | None
+    seconds: float = 0.0
+    timed_out: bool = False
+    output: bytes = b""
+
+
+class Checks(Protocol):
+    """Runs the commands of a verification, without a shell."""
+
+    def run(
+        self, key: str, command: Sequence[str], cwd: str, timeout: float, should_stop: Callable[[], bool]
+    ) -> Ran: ...
+
+
+class Ground(Protocol):
+    """The repository that tasks are worked in: the main work tree, and one more for each task of a parallel batch."""
+
+    @property
+    def top(self) -> str: ...
+
+    def where(self) -> tuple[str | None, str | None]:
+        """The commit and the branch that are checked out in the main work tree."""
+
+    def open(self, name: str, base: str) -> str:
+        """A work tree of its own for a task, at commit `base`; the same one, with its edits, if it is there already."""
+
+    def collect(self, name: str) -> str:
+        """A commit that holds what is in that work tree."""
+
+    def bring_in(self, base: str, ours: str, theirs: Sequence[tuple[str, str]]) -> list[str]:
+        """Merge what tasks collected into the main work tree, in order. Raises before anything changes if it cannot be."""
+
+    def close(self, name: str) -> str | None:
+        """Remove a work tree whose work was brought in; why it is kept, if it holds more than that."""
+
+    def refs(self) -> Mapping[str, str]:
+        """Where branches, tags and HEAD are."""
+
+    def moved(self, before: Mapping[str, str]) -> list[str]:
+        """A sentence for each of them that is elsewhere now."""
+
+    def last_commit(self, text: str, file: str) -> str:
+        """What the commit that a checkpoint file names is for this branch, in a sentence."""
+
+    def changed(self, cwd: str, since: str) -> list[str]:
+        """The paths in a work tree that differ from a commit or snapshot."""
+
+    def diff(self, cwd: str, since: str, limit: int) -> str:
+        """Those differences as text, untracked files included, up to about so many characters."""
+
+    def undo(self, before: str) -> list[str]:
+        """Bring back what differs from a snapshot that was taken before, after keeping what is there. The paths."""

@@ -179,7 +179,7 @@ def test_ignored_files_are_kept_only_when_asked_for(kit):
     kit.write("build/deep/out", "out\n")
     git = kit.runner()
     assert sorted(contents(kit, take_and_keep(git))) == [".gitignore", "a.txt"]
-    everything = take_and_keep(git, "c2", Policy(ignored=True))
+    everything = take_and_keep(git, "c2", Policy(ignored=("**",)))
     assert sorted(contents(kit, everything)) == [".gitignore", "a.txt", "build/deep/out", "x.log"]
     assert sorted(contents(kit, take_and_keep(git, "c3"))) == [".gitignore", "a.txt"]
 

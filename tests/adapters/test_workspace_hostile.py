@@ -55,7 +55,7 @@ def commands(runner, top, turn):
     yield "diff against", lambda: diff(runner, here, "HEAD")
     yield "changed", lambda: changed(runner)
     yield "tree now", lambda: workspace.tree_now(runner)
-    yield "take all", lambda: take(runner, f"all{turn}", NOW, workspace.Policy(ignored=True))
+    yield "take all", lambda: take(runner, f"all{turn}", NOW, workspace.Policy(ignored=("**",)))
     (top / "plain.txt").write_text(f"changed {turn}\n")
     (top / f"later{turn}.txt").write_text("later\n")
     yield "preview", lambda: preview(runner, here)

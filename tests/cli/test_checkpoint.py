@@ -50,6 +50,19 @@ def told(repo, environ, *words, code=0):
     return json.loads(holdfast(repo, environ, *words, "--json", code=code))
 
 
+def test_init_gives_settings_to_begin_with(repo, environ):
+    from holdfast.cli.init import SETTINGS
+    from holdfast.core.settings import read
+
+    assert told(repo, environ, "init", "--config")["done"]
+    assert (repo / "holdfast.toml").read_text() == SETTINGS
+    filled = "\n".join(line.removeprefix("# ") if " = " in line else line for line in SETTINGS.splitlines())
+    assert read(filled.encode(), "holdfast.toml").values["verify"]["tier1"] == (("make", "test"),)
+    (repo / "holdfast.toml").write_text("[run]\n")
+    assert told(repo, environ, "init", "--config")["done"] == []
+    assert (repo / "holdfast.toml").read_text() == "[run]\n"
+
+
 def test_init_twice_changes_nothing_the_second_time(repo, environ):
     assert told(repo, environ, "init")["done"]
     assert (repo / ".gitignore").read_text().splitlines().count(".holdfast/") == 1
@@ -61,7 +74,7 @@ def test_init_twice_changes_nothing_the_second_time(repo, environ):
 def test_a_checkpoint_is_taken_shown_and_restored_beside_the_repository(repo, environ):
     holdfast(repo, environ, "init")
     (repo / "new.txt").write_text("not yet committed\n")
-    mark = told(repo, environ, "checkpoint", "before lunch")["checkpoint"]
+    mark = told(repo, environ, "checkpoint", "before lunch")
     assert mark["commit"] is None and mark["snapshot"]
     (repo / "new.txt").unlink()
     assert "not yet committed" in holdfast(repo, environ, "show", mark["checkpoint_id"], "--diff")
@@ -78,7 +91,7 @@ def test_a_milestone_is_committed_and_found_again_after_a_rebase(repo, environ):
     holdfast(repo, environ, "init", "--hooks")
     run(["git", "switch", "-q", "-c", "work"], repo, environ)
     (repo / "parser.py").write_text("pass\n")
-    mark = told(repo, environ, "checkpoint", "--commit", "parser works")["checkpoint"]
+    mark = told(repo, environ, "checkpoint", "--commit", "parser works")
     assert (mark["index"], mark["sidecar_written"]) == (0, True)
     assert run(["git", "status", "--porcelain"], repo, environ) == ""
     run(["git", "switch", "-q", "main"], repo, environ)
@@ -87,7 +100,7 @@ def test_a_milestone_is_committed_and_found_again_after_a_rebase(repo, environ):
     run(["git", "commit", "-q", "-m", "meanwhile"], repo, environ)
     run(["git", "switch", "-q", "work"], repo, environ)
     run(["git", "rebase", "-q", "main"], repo, environ)
-    shown = told(repo, environ, "show", mark["checkpoint_id"])["checkpoint"]
+    shown = told(repo, environ, "show", mark["checkpoint_id"])
     assert shown["now_at"] == run(["git", "rev-parse", "HEAD"], repo, environ).strip() != mark["commit"]
     assert shown["source"] in ("post_rewrite", "git_log_run_specific")
 
@@ -95,7 +108,7 @@ def test_a_milestone_is_committed_and_found_again_after_a_rebase(repo, environ):
 def test_in_place_shows_first_what_it_would_do_and_keeps_what_is_there(repo, environ):
     holdfast(repo, environ, "init")
     (repo / "readme.txt").write_text("version one\n")
-    mark = told(repo, environ, "checkpoint", "one")["checkpoint"]
+    mark = told(repo, environ, "checkpoint", "one")
     (repo / "readme.txt").write_text("version two\n")
     assert "readme.txt" in holdfast(repo, environ, "restore", mark["checkpoint_id"], "--in-place", "--preview")
     assert (repo / "readme.txt").read_text() == "version two\n"
@@ -111,7 +124,7 @@ def test_doctor_names_what_is_not_well_and_its_advice_runs(repo, environ):
     assert (ignored["level"], ignored["fix"]) == ("warn", "holdfast init")
     holdfast(repo, environ, "init")
     (repo / "a.txt").write_text("a\n")
-    mark = told(repo, environ, "checkpoint", "--commit", "a")["checkpoint"]
+    mark = told(repo, environ, "checkpoint", "--commit", "a")
     sidecar = repo / ".holdfast" / "checkpoints" / f"{mark['checkpoint_id']}.json"
     sidecar.unlink()
     found = told(repo, environ, "doctor")["findings"]
@@ -125,7 +138,7 @@ def test_doctor_names_what_is_not_well_and_its_advice_runs(repo, environ):
 def test_doctor_links_a_sidecar_to_the_commit_that_took_the_place_of_its_own(repo, environ):
     holdfast(repo, environ, "init")
     (repo / "a.txt").write_text("a\n")
-    mark = told(repo, environ, "checkpoint", "--commit", "a")["checkpoint"]
+    mark = told(repo, environ, "checkpoint", "--commit", "a")
     run(["git", "commit", "-q", "--amend", "--no-edit", "--date", "2020-01-01T00:00:00Z"], repo, environ)
     run(["git", "reflog", "expire", "--expire=now", "--all"], repo, environ)
     run(["git", "update-ref", "-d", f"refs/holdfast/checkpoints/{mark['checkpoint_id']}"], repo, environ)
@@ -165,9 +178,7 @@ def test_a_hundred_checkpoints_at_once_in_ten_worktrees_have_ids_of_their_own(re
         run(["git", "worktree", "add", "-q", "-b", f"side-{number}", str(trees[-1])], repo, environ)
         (trees[-1] / "work.txt").write_text(f"{number}\n")
     with ThreadPoolExecutor(8) as pool:
-        marks = list(
-            pool.map(lambda at: told(trees[at % 10], environ, "checkpoint", f"c{at}")["checkpoint"], range(100))
-        )
+        marks = list(pool.map(lambda at: told(trees[at % 10], environ, "checkpoint", f"c{at}"), range(100)))
     assert len({mark["checkpoint_id"] for mark in marks}) == 100
     status = told(repo, environ, "status", "--all")
     assert len({one["run_id"] for one in status["runs"]}) == 100
@@ -195,15 +206,17 @@ def test_looking_at_a_repository_changes_nothing_in_it(repo, environ):
     holdfast(repo, environ, "init")
     run([sys.executable, str(program)], repo, environ, code=-9)
     (mark,) = told(repo, environ, "checkpoint", "--list")["checkpoints"]
-    run_id = mark["run"]
+    run_id = mark["run_id"]
     before = everything(repo)
     for words in (
-        ["resume", run_id, "--plan"], ["resume", run_id, "--plan", "--json"], ["show", mark["checkpoint"]],
-        ["show", mark["checkpoint"], "--diff"], ["doctor"], ["checkpoint", "--list"], ["status"], ["resume"],
+        ["resume", run_id, "--plan"], ["resume", run_id, "--plan", "--json"], ["show", mark["checkpoint_id"]],
+        ["show", mark["checkpoint_id"], "--diff"], ["doctor"], ["checkpoint", "--list"], ["status"], ["resume"],
     ):  # fmt: skip
         holdfast(repo, environ, *words)
         assert everything(repo) == before, words
-    holdfast(repo, environ, "restore", mark["checkpoint"], "--in-place", "--preview", code=43)  # HEAD has moved since
+    holdfast(
+        repo, environ, "restore", mark["checkpoint_id"], "--in-place", "--preview", code=43
+    )  # HEAD has moved since
     assert everything(repo) == before
     plan = told(repo, environ, "resume", run_id, "--plan")
     (seen,) = plan["repositories"]
@@ -283,9 +296,10 @@ def test_what_is_kept_aside_can_be_dropped(repo, environ, crashed):
     (repo / "by hand.txt").write_text("mine\n")
     holdfast(repo, environ, "resume", run_id, "--snapshot", *behind)
     (kept,) = [one for one in told(repo, environ, "checkpoint", "--list")["checkpoints"] if one["pending"]]
-    assert told(repo, environ, "checkpoint", "--drop", kept["checkpoint"]) == {
+    assert told(repo, environ, "checkpoint", "--drop", kept["checkpoint_id"]) == {
         "schema_version": 1,
-        "dropped": kept["checkpoint"],
+        "checkpoint_id": kept["checkpoint_id"],
+        "dropped": True,
     }
     assert not [one for one in told(repo, environ, "checkpoint", "--list")["checkpoints"] if one["pending"]]
 
@@ -326,23 +340,23 @@ def test_milestones_taken_by_hand_are_counted(repo, environ):
     marks = []
     for name in ("a", "b"):
         (repo / f"{name}.txt").write_text(name)
-        marks.append(told(repo, environ, "checkpoint", "--commit", name)["checkpoint"]["index"])
+        marks.append(told(repo, environ, "checkpoint", "--commit", name)["index"])
     assert marks == [0, 1]
 
 
 def test_a_title_used_twice_for_one_run_is_two_checkpoints(repo, environ, crashed):
     run_id, _ = crashed
     (repo / "x.txt").write_text("one\n")
-    first = told(repo, environ, "checkpoint", "same", run_id)["checkpoint"]
+    first = told(repo, environ, "checkpoint", "same", run_id)
     (repo / "x.txt").write_text("two\n")
-    second = told(repo, environ, "checkpoint", "same", run_id)["checkpoint"]
+    second = told(repo, environ, "checkpoint", "same", run_id)
     assert first["checkpoint_id"] != second["checkpoint_id"] and first["snapshot"] != second["snapshot"]
 
 
 def test_the_undo_of_a_restore_in_place_is_what_it_prints(repo, environ):
     holdfast(repo, environ, "init")
     (repo / "readme.txt").write_text("one\n")
-    mark = told(repo, environ, "checkpoint", "one")["checkpoint"]
+    mark = told(repo, environ, "checkpoint", "one")
     (repo / "readme.txt").write_text("two\n")
     said = holdfast(repo, environ, "restore", mark["checkpoint_id"], "--in-place")
     undo = said.split("`")[1].split()
@@ -350,3 +364,55 @@ def test_the_undo_of_a_restore_in_place_is_what_it_prints(repo, environ):
     holdfast(repo, environ, *undo[1:])
     assert (repo / "readme.txt").read_text() == "two\n"
     assert not [one for one in told(repo, environ, "doctor")["findings"] if "no log here knows it" in one["sentence"]]
+
+
+def test_ignored_files_are_kept_by_pattern_shown_and_restored(repo, environ, tmp_path):
+    holdfast(repo, environ, "init")
+    (repo / ".gitignore").write_text(".holdfast/\n.env\nbuild/\n*.log\n")
+    for name in (".env", "x.log"):
+        (repo / name).write_text(f"{name}\n")
+    (repo / "build").mkdir()
+    (repo / "build" / "out").write_text("out\n")
+    mark = told(repo, environ, "checkpoint", "all", "--ignored", ".env", "--ignored", "build/**")
+    assert mark["ignored"] == [".env", "build/out"]
+    assert told(repo, environ, "show", mark["checkpoint_id"])["ignored"] == [".env", "build/out"]
+    holdfast(repo, environ, "restore", mark["checkpoint_id"], "--into", str(tmp_path / "beside"))
+    assert (tmp_path / "beside" / ".env").read_text() == ".env\n"
+    assert (tmp_path / "beside" / "build" / "out").exists() and not (tmp_path / "beside" / "x.log").exists()
+    said = holdfast(repo, environ, "checkpoint", "again", "--ignored", "*")
+    assert "Kept although git ignores it: .env" in said and "build" not in said
+    holdfast(repo, environ, "checkpoint", "wrong", "--ignored", "/etc/*", code=64)
+
+
+def test_a_checkpoint_is_named_by_one_key_in_all_json(repo, environ):
+    holdfast(repo, environ, "init")
+    mark = told(repo, environ, "checkpoint", "one")
+    name = mark["checkpoint_id"]
+    (listed,) = told(repo, environ, "checkpoint", "--list")["checkpoints"]
+    (repo / "readme.txt").write_text("changed\n")
+    answers = [
+        mark,
+        listed,
+        told(repo, environ, "show", name),
+        told(repo, environ, "show", name, "--diff"),
+        told(repo, environ, "restore", name, "--in-place", "--preview"),
+        told(repo, environ, "restore", name),
+        told(repo, environ, "checkpoint", "--drop", name),
+    ]
+    assert [(one["checkpoint_id"], "checkpoint" in one) for one in answers] == [(name, False)] * len(answers)
+
+
+def test_a_store_in_the_work_tree_is_never_part_of_a_checkpoint(repo, environ):
+    environ = {**environ, "HOLDFAST_STORE": str(repo / "state")}
+    (repo / "new.txt").write_text("new\n")
+    first = told(repo, environ, "checkpoint", "one", "--ignored", "**")
+    made = told(repo, environ, "checkpoint", "--commit", "two")
+    for sha in (first["snapshot"], made["snapshot"], made["commit"]):
+        assert run(["git", "ls-tree", "-r", "--name-only", sha], repo, environ).split() == ["new.txt", "readme.txt"]
+    (repo / "new.txt").write_text("ruined\n")
+    told(repo, environ, "restore", made["checkpoint_id"], "--in-place", code=43)
+    last = told(repo, environ, "checkpoint", "three")
+    (repo / "new.txt").write_text("ruined again\n")
+    told(repo, environ, "restore", last["checkpoint_id"], "--in-place")
+    assert told(repo, environ, "verify")["schema_version"] == 1
+    assert (repo / "state" / "holdfast.db").exists() and (repo / "new.txt").read_text() == "ruined\n"

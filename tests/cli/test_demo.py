@@ -1,4 +1,4 @@
-"""The demo as a user runs it: real processes, real kills; and its table, which must be able to say no."""
+"""`holdfast demo effects` as a user runs it: real processes, real kills; and its table, which must be able to say no."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ README = Path(__file__).parents[2] / "README.md"
 
 
 def demo(*options):
-    command = [sys.executable, "-m", "holdfast", "demo", *options]
+    command = [sys.executable, "-m", "holdfast", "demo", "effects", *options]
     return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
 
 

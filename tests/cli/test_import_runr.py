@@ -9,13 +9,15 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 
 def holdfast(cwd, *words, code=0):
     environ = {name: value for name, value in os.environ.items() if not name.startswith("HOLDFAST_")}
     environ["HOLDFAST_STORE"] = str(Path(cwd) / "store" / "holdfast.db")
     command = [sys.executable, "-m", "holdfast", *words]
     done = subprocess.run(command, cwd=cwd, env=environ, capture_output=True, text=True, timeout=60, check=False)
-    assert done.returncode == code, done.stderr
+    assert code is None or done.returncode == code, done.stderr
     return done.stdout
 
 
@@ -74,3 +76,122 @@ def test_every_folder_of_the_corpus_comes_in(tmp_path, corpus):
         told = json.loads(holdfast(place, "import", ".runr", "--json"))
         assert told["runs"], folder
         holdfast(place, "verify")
+
+
+# --- where its milestones are, by what its commits say
+
+
+RUN = "20260104120000"
+OURS = f"runr-{RUN}"
+
+
+def git(cwd, *argv):
+    who = ("-c", "user.name=A. User", "-c", "user.email=user@example.org")
+    done = subprocess.run(["git", *who, *argv], cwd=cwd, capture_output=True, text=True, check=True)
+    return done.stdout.strip()
+
+
+def commit(top, subject):
+    with (top / "work.txt").open("a") as file:
+        file.write(subject + "\n")
+    git(top, "add", "work.txt")
+    git(top, "commit", "-q", "-m", subject)
+    return git(top, "rev-parse", "HEAD")
+
+
+@pytest.fixture
+def taken_in(tmp_path):
+    """A repository with a run of Runr that left no sidecar, and what its commits are to say."""
+
+    def make(*subjects):
+        folder = small_folder(tmp_path)
+        shutil.rmtree(folder / "checkpoints")
+        git(tmp_path, "init", "-q", "-b", "main")
+        (tmp_path / ".gitignore").write_text(".runr/\n.holdfast/\nstore/\n*.py\n")
+        git(tmp_path, "add", ".gitignore")
+        git(tmp_path, "commit", "-q", "-m", "first")
+        shas = [commit(tmp_path, subject) for subject in subjects]
+        holdfast(tmp_path, "import", ".runr")
+        return tmp_path, shas
+
+    return make
+
+
+def position_of(top, *words):
+    (there,) = json.loads(holdfast(top, "resume", OURS, "--plan", "--json", *words))["repositories"]
+    return there["checkpoint"]
+
+
+def chosen_in(top, run_id):
+    events = map(json.loads, holdfast(top, "log", run_id, "--json").splitlines())
+    (chosen,) = [one["body"] for one in events if one["kind"] == "resume_checkpoint_selected"]
+    return chosen
+
+
+def test_subjects_that_name_the_run_by_its_old_id_are_found(taken_in):
+    top, shas = taken_in(f"chore(runr): checkpoint {RUN} milestone 0", f"chore(runr): checkpoint {RUN} milestone 1")
+    found = position_of(top)
+    assert (found["source"], found["confidence"]) == ("git_log_run_specific", "strong")
+    assert (found["sha"], found["index"]) == (shas[1], 1)
+    (said,) = [
+        one
+        for one in json.loads(holdfast(top, "doctor", "--json", code=None))["findings"]
+        if one["check"] == "imported"
+    ]
+    assert said["level"] == "ok" and shas[1][:12] in said["sentence"]
+
+
+def test_subjects_that_name_no_run_are_the_last_resort_and_said_to_be_weak(taken_in):
+    top, shas = taken_in("chore(agent): checkpoint milestone 1", "chore(agent): checkpoint milestone 2", "more")
+    found = position_of(top)
+    assert (found["source"], found["confidence"]) == ("git_log_legacy", "weak")
+    assert (found["sha"], found["index"]) == (shas[1], 2) and "it may be another run's" in found["why"]
+    (said,) = [
+        one
+        for one in json.loads(holdfast(top, "doctor", "--json", code=None))["findings"]
+        if one["check"] == "imported"
+    ]
+    assert (said["level"], said["fix"]) == ("warn", f"holdfast resume {OURS} --plan")
+    assert "git_log_legacy, weak" in said["sentence"]
+
+
+@pytest.mark.parametrize(
+    "other", ["chore(runr): checkpoint 20250101000000 milestone 7", "chore(runr): checkpoint 2026 milestone 7"]
+)
+def test_the_checkpoint_of_another_run_is_never_taken(taken_in, other):
+    top, _ = taken_in("chore(agent): checkpoint milestone 1", other)
+    found = position_of(top)
+    assert (found["source"], found["sha"]) == ("none", None)
+    assert any("names another run too" in choice for choice in found["choices"])
+
+
+def test_a_run_of_ours_takes_subjects_without_a_run_only_if_that_is_asked_for(taken_in):
+    top, shas = taken_in("chore(agent): checkpoint milestone 0")
+    program = top / "program.py"
+    program.write_text(
+        "import os, holdfast\n"
+        "with holdfast.run('mission', run_id='run-1') as run:\n"
+        "    run.workspace('.')\n"
+        "    if not os.environ.get('HOLDFAST_LEGACY'): os._exit(9)\n"
+    )
+    holdfast(top, "resume", OURS, "--plan")
+    environ = {**os.environ, "HOLDFAST_STORE": str(top / "store" / "holdfast.db")}
+    assert subprocess.run([sys.executable, str(program)], cwd=top, env=environ, check=False).returncode == 9
+    for words, source in (((), "none"), (("--legacy",), "git_log_legacy")):
+        (there,) = json.loads(holdfast(top, "resume", "run-1", "--plan", "--json", *words))["repositories"]
+        assert there["checkpoint"]["source"] == source, words
+    holdfast(top, "resume", "run-1", "--legacy", "--", sys.executable, str(program))
+    chosen = chosen_in(top, "run-1")
+    assert (chosen["source"], chosen["confidence"], chosen["sha"]) == ("git_log_legacy", "weak", shas[0])
+
+
+def test_a_run_that_goes_on_here_says_where_it_found_its_last_milestone(taken_in, tmp_path):
+    top, shas = taken_in(f"chore(runr): checkpoint {RUN} milestone 3")
+    program = top / "program.py"
+    program.write_text(
+        f"import holdfast\nwith holdfast.run('{OURS}') as run:\n"
+        "    place = run.workspace('.')\n    open('work.txt', 'a').write('more')\n    place.milestone('the next')\n"
+    )
+    holdfast(top, "resume", OURS, "--", sys.executable, str(program))
+    chosen = chosen_in(top, OURS)
+    assert (chosen["source"], chosen["sha"], chosen["index"]) == ("git_log_run_specific", shas[0], 3)

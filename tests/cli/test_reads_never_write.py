@@ -29,6 +29,7 @@ READS = {
     "a plan": ["resume", "run-1", "--plan"],
     "a plan as json": ["resume", "run-1", "--plan", "--json", "--", "no-such-command"],
     "a plan that was approved before": ["resume", "run-1", "--approve", "0000000000000000"],
+    "diagnose": ["diagnose", "run-1", "--json"],
     "stops": ["stops"],
     "doctor": ["doctor", "--json"],
     "verify": ["verify"],

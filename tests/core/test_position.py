@@ -5,12 +5,11 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
+from holdfast.core.line import Commit, Line
 from holdfast.core.position import (
     ORDER,
-    Commit,
     Found,
     Known,
-    Line,
     Pair,
     above,
     answer,
@@ -175,7 +174,7 @@ def test_what_has_no_value_is_equal_to_nothing():
 
 def test_a_pair_is_strong_only_if_author_and_time_agree():
     pairs = [Pair("a", "x", True), Pair("b", "y", False), Pair("q", "z", True)]
-    assert [(one.sha, one.confidence) for one in by_pair([known(0, "a"), known(1, "b")], pairs)] == [
+    assert [(one.sha, one.confidence) for one in by_pair([known(0, "a"), known(1, "b"), known(2, "c")], pairs)] == [
         ("x", "strong"),
         ("y", "weak"),
     ]
@@ -230,7 +229,7 @@ def test_the_highest_wins_then_the_better_source_then_the_nearest_commit():
 
 def test_a_weak_answer_never_goes_before_a_sure_one_and_is_named_as_a_choice():
     weak = found("git_log_run_specific", "weak", "b", 9)
-    position = answer([weak, found(index=1)], [], line("b", "a"), [])
+    position = answer([weak, found(index=1)], [], line("b", "a"), [], False)
     assert (position.index, position.confidence) == (1, "certain")
     assert position.choices == ("Commit b may be milestone 9: so it is.",)
     alone = answer([weak], [], line("b", "a"), [])
@@ -273,6 +272,52 @@ def test_nothing_found_has_a_reason_and_choices():
     assert "no milestone of it is recorded" in lost("r", [], [])
 
 
+# --- what follows the last milestone
+
+
+def test_where_no_log_is_a_commit_that_nothing_explains_may_be_a_milestone_that_lost_its_name():
+    named = Found("git_log_run_specific", "strong", "b", 1, "c1", None, "it says so")
+    position = answer([named], [], line("d", "c", "b", "a"), [])
+    assert (position.index, position.confidence) == (1, "weak")
+    assert "2 later commits name no milestone, and no log tells" in position.why
+    assert position.choices[-1] == "Look at `git log b..` for a milestone that lost its name."
+    assert answer([named], [], line("b", "a"), []).confidence == "strong", "nothing follows it"
+    assert answer([named], [], line("c", "b", said={"c": trailer(5, run_id="other")}), []).confidence == "strong"
+
+
+def test_what_a_sidecar_recorded_stays_sure_but_what_follows_is_said():
+    position = answer(
+        [found("sidecar", sha="b", checkpoint_id="c0")], [known(0, "b", source="sidecar")], line("c", "b"), []
+    )
+    assert position.confidence == "certain" and "1 later commit names no milestone" in position.why
+
+
+def test_a_log_knows_every_milestone_so_what_follows_is_no_gap():
+    position = answer([found(sha="b", checkpoint_id="c0")], [known(0, "b")], line("c", "b"), [])
+    assert (position.confidence, position.choices) == ("certain", ()) and "later" not in position.why
+
+
+def test_commits_beside_it_merges_and_commits_without_a_change_are_explained():
+    def commit(sha, parents, tree=None):
+        return Commit(sha, tree or f"t-{sha}", parents, "", None)
+
+    history = Line([
+        commit("merge", ("empty", "side")), commit("empty", ("m",), "t-m"), commit("side", ("base",)),
+        commit("m", ("base",)), commit("base", ()),
+    ])  # fmt: skip
+    assert [one.sha for one in history.after("m")] == ["empty", "merge"]
+    assert (history.unexplained("m"), history.unexplained("base"), history.unexplained("gone")) == (0, 2, 0)
+
+
+def test_an_imported_run_is_named_by_its_own_subjects_and_by_nobody_elses():
+    theirs = {"b": Said("20260101A", "runr-20260101A-3", 3, "t", "run_specific"), "a": trailer(0, run_id="20260101A")}
+    history = line("c", "b", "a", said=theirs).imported_as("runr-20260101a")
+    assert [one.said and one.said.run_id for one in history.commits] == [None, "runr-20260101a", "20260101A"]
+    (named,) = by_name([], "runr-20260101a", history)
+    assert (named.index, named.sha, named.confidence) == (3, "b", "strong")
+    assert list(by_name([], "runr-other", line("b", said=theirs).imported_as("runr-other"))) == []
+
+
 EVIDENCE = st.builds(
     found, st.sampled_from(ORDER[:-1]), st.sampled_from(["certain", "strong", "weak"]), st.sampled_from("abc"), st.integers(0, 5)
 )  # fmt: skip
@@ -280,7 +325,7 @@ EVIDENCE = st.builds(
 
 @given(st.lists(EVIDENCE, max_size=8))
 def test_the_answer_is_always_one_of_the_evidence_and_the_highest_that_is_sure(evidence):
-    position = answer(evidence, [], line("c", "b", "a"), [])
+    position = answer(evidence, [], line("c", "b", "a"), [], False)
     if not evidence:
         assert position is None
         return

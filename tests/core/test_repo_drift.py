@@ -43,7 +43,13 @@ def test_nothing_differs_where_everything_is_as_it_was():
 def test_another_branch_is_named_on_both_sides():
     (found,) = drifts(state(made()), TOP, seen(branch=None), None)
     assert (found.drift, found.was, found.now) == ("branch", "main", "no branch")
-    assert found.lines == ("main was checked out, and now no branch",)
+    assert found.lines[0] == "main was checked out, and now no branch"
+    assert "`git switch main`" in found.lines[1] and "--yes" in found.lines[1]
+
+
+def test_from_no_branch_there_is_none_to_go_back_to():
+    (found,) = drifts(state(made(branch=None)), TOP, seen(branch="refs/heads/main"), None)
+    assert found.lines[1] == "--yes goes on here"
 
 
 def test_uncommitted_work_is_listed_up_to_a_bound_unless_the_last_snapshot_holds_it():
@@ -63,6 +69,12 @@ def test_a_milestone_that_is_not_found_for_sure_is_drift(position, lines):
     (found,) = drifts(state(made()), TOP, seen(position=position), None)
     assert (found.drift, found.lines) == ("commit", lines)
     assert kinds(state(made(index=None, commit=None)), TOP, seen(position=position), None) == []
+
+
+def test_a_lower_milestone_than_the_last_is_drift_although_it_is_sure():
+    (found,) = drifts(state(made(0), made(1, commit=B)), TOP, seen(position=at(0)), None)
+    assert (found.drift, found.was, found.now) == ("commit", B, A)
+    assert "milestone 1 (part 1) is in the log, and not in this history; the last one here is 0" in found.lines
 
 
 def test_one_that_moved_and_is_surely_the_same_is_no_drift():

@@ -19,9 +19,9 @@ ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src" / "holdfast"
 VERBS = {
     "status", "log", "show", "resume", "answer", "settle", "cancel", "fork", "verify", "export", "import", "stops", "doctor",
-    "demo",
+    "demo", "trust",
 }  # fmt: skip
-FLAGS = {"doctor": {"--fix", "--accept-loss"}, "settle": {"--done", "--not-done"}}
+FLAGS = {"doctor": {"--fix", "--accept-loss"}, "settle": {"--done", "--not-done"}, "resume": {"--yes"}}
 
 # code, title, family, exit code, auto-resumable, diagnosis: word for word as the registry was asked for
 ASKED_FOR = """
@@ -75,6 +75,7 @@ cancelled budget_exhausted step_failed checkpoint_unwritable internal_error
 WORDS = """
 mission run plan task batch step phase session job event log state cursor checkpoint mirror source effect settle lease
 epoch snapshot milestone sidecar position drift verdict stop finding artifact note probe receipt
+agent brief gate handoff report spec stage trust
 """
 
 each_stop = pytest.mark.parametrize("stop", stops.all_stops(), ids=lambda stop: stop.code)
@@ -232,7 +233,7 @@ def test_every_next_action_is_a_holdfast_command_of_this_release(code, action):
     assert not set("{}$`;&|<>") & set(action.replace("{run}", ""))
     arguments = [word for word in rest if not word.startswith("-")]
     assert {word for word in rest if word.startswith("-")} <= FLAGS.get(verb, set())
-    counts = {"status": {0}, "doctor": {0}, "export": {2}, "settle": {2}, "stops": {0, 1}}
+    counts = {"status": {0}, "trust": {0}, "doctor": {0}, "export": {2}, "settle": {2}, "stops": {0, 1}}
     assert len(arguments) in counts.get(verb, {1})
     assert verb != "stops" or not arguments or stops.is_known(arguments[0])
 
@@ -512,10 +513,13 @@ def modules() -> list[Path]:
 
 
 def test_no_other_module_compares_stop_reasons():
+    """`complete` is also what a task of a spec can be; where specs are read and written it means that."""
+    of_tasks = {"core/spec.py", "adapters/specs/writer.py"}
     found = [
-        f"{path.relative_to(SOURCE)}:{line}: {reason}"
-        for path in modules()
+        f"{place}:{line}: {reason}"
+        for place, path in ((str(path.relative_to(SOURCE)), path) for path in modules())
         for line, reason in compared_reasons(path.read_text(encoding="utf-8"))
+        if not (reason == "complete" and place in of_tasks)
     ]
     assert modules()
     assert not found, f"ask holdfast.core.stops instead of comparing: {found}"

@@ -13,7 +13,15 @@ from hypothesis import strategies as st
 
 from holdfast.core.errors import HoldfastError
 from holdfast.core.ids import is_id
-from holdfast.core.subjects import Said, explain, read_message, with_trailers
+from holdfast.core.subjects import (
+    Said,
+    as_imported,
+    explain,
+    imported_id,
+    is_imported,
+    read_message,
+    with_trailers,
+)
 
 RUN, ID = "run-1", "019f0a00-0000-7000-8000-000000000001"
 BLOCK = f"Holdfast-Run: {RUN}\nHoldfast-Checkpoint: {ID}\nHoldfast-Milestone: 2\n"
@@ -248,3 +256,22 @@ def test_every_checkpoint_of_entire_is_explained_as_somebody_elses(corpus):
         assert read_message(message) is None
         assert "Entire" in explain(message)
         assert read_message(row["subject"]) is None
+
+
+# --- runs that were taken in
+
+
+def test_a_run_of_runr_has_an_id_of_its_own_here_and_is_recognised_by_it():
+    assert imported_id("20260104-ABC") == "runr-20260104-abc"
+    assert is_imported("runr-1", "runr-1")
+    assert not is_imported("runr-1", "mission") and not is_imported("run-1", "run-1")
+
+
+def test_only_a_subject_of_just_that_run_is_taken_for_it():
+    said = read_message("chore(runr): checkpoint 20260104-abc milestone 2")
+    assert as_imported(said, "runr-20260104-abc") == said._replace(run_id="runr-20260104-abc")
+    assert as_imported(said, "runr-20260104") is said
+    legacy = read_message("chore(agent): checkpoint milestone 2")
+    assert as_imported(legacy, "runr-20260104-abc") is legacy
+    ours = read_message(with_trailers("x", "20260104-abc", "c", 1))
+    assert as_imported(ours, "runr-20260104-abc") is ours

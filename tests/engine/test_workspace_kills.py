@@ -48,6 +48,7 @@ def around(owner, name):
 
 for owner, name in (
     (workspace, "take"), (workspace, "keep"), (sidecars, "write"), (RunLog, "record"), (Git, "move"), (Stage, "_swap"),
+    (Stage, "announce"), (Stage, "clear"),
 ):
     around(owner, name)
 with holdfast.run("kills", store=repo + "/.holdfast", run_id="run-1", policies={"tree": "warn"}) as run:
@@ -93,6 +94,8 @@ def killed_and_mended(template, folder, kill_at):
     first = started(repo, kill_at)
     assert first.returncode == -signal.SIGKILL, first.stderr
     assert (repo / "kept.txt").read_text() == "kept\n"
+    staged = git(repo, "diff", "--cached", "--name-status").split()
+    assert staged == [] or staged[0] == "D", f"killed at {kill_at}: the index is ahead of HEAD"
     second = started(repo)
     assert second.returncode == 0, f"killed at {kill_at}: {second.stderr}"
     check(repo, kill_at)
@@ -104,7 +107,8 @@ def check(repo, kill_at):
     assert [one.index for one in said] == [0, 1], f"killed at {kill_at}: {said}"
     assert [git(repo, "show", f"work:{name}.txt") for name in ("a", "b", "kept")] == ["a", "b", "kept"]
     assert git(repo, "status", "--porcelain") == "", f"killed at {kill_at}"
-    assert not list((repo / ".git").glob("*.lock")) and git(repo, "stash", "list") == ""
+    assert not list((repo / ".git").glob("*.lock")) and not list((repo / ".git").glob("holdfast-*"))
+    assert git(repo, "stash", "list") == ""
     mirrors = [json.loads(path.read_text()) for path in (repo / ".holdfast" / "checkpoints").glob("*.json")]
     assert sorted((one["milestone_index"], one["sha"]) for one in mirrors) == list(enumerate(commits))
     assert not list((repo / ".holdfast" / "checkpoints").glob("*tmp*"))

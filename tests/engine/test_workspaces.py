@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import json
 import os
+import shutil
 import subprocess
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -627,3 +628,98 @@ def test_what_is_staged_and_taken_back_in_the_tree_is_nothing_to_commit(repo):
     head = git(repo, "rev-parse", "HEAD")
     with opened(repo) as run:
         assert run.workspace(str(repo)).milestone("nothing in the end").commit == head
+
+
+# --- ignored files, a store in the work tree, and threads
+
+
+def test_ignored_files_are_kept_where_a_pattern_names_them_and_their_change_is_no_drift(repo):
+    (repo / "a.txt").write_text("half done\n")
+    (repo / "build.log").write_text("one\n")
+    (repo / "other.log").write_text("other\n")
+    with contextlib.suppress(Crash), opened(repo) as run:
+        mark = run.workspace(str(repo), ignored=["build.*"]).snapshot("before")
+        crash(run)
+    assert mark.ignored == ("build.log",)
+    assert git(repo, "show", f"{mark.snapshot}:build.log") == "one"
+    assert "other.log" not in git(repo, "ls-tree", "--name-only", mark.snapshot)
+    (repo / "build.log").write_text("two\n")
+    with opened(repo) as run:
+        assert run.workspace(str(repo)).snapshot("before").checkpoint_id == mark.checkpoint_id
+    assert "drift_found" not in kinds(repo)
+
+
+def test_a_milestone_keeps_ignored_files_in_its_snapshot_and_not_in_its_commit(repo):
+    (repo / "build.log").write_text("one\n")
+    (repo / "a.txt").write_text("a\n")
+
+    async def main():
+        async with holdfast.arun("mission", store=str(repo / ".holdfast"), run_id="run-1") as run:
+            place = await run.workspace(str(repo), ignored=["*.log"])
+            return await place.milestone("part a")
+
+    mark = asyncio.run(main())
+    assert mark.ignored == ("build.log",)
+    assert "build.log" in git(repo, "ls-tree", "--name-only", mark.snapshot).split()
+    assert "build.log" not in git(repo, "ls-tree", "--name-only", mark.commit).split()
+
+
+def test_patterns_of_ignored_files_are_a_list_that_can_be_understood(repo):
+    with opened(repo) as run:
+        for wrong in ("*.log", ["../x"]):
+            with pytest.raises(UsageError):
+                run.workspace(str(repo), ignored=wrong)
+
+
+@pytest.mark.parametrize("way", ["environment", "call"])
+def test_a_store_in_the_work_tree_is_neither_kept_nor_committed_nor_out_of_scope(repo, monkeypatch, way):
+    place = repo / "state" / "log.db"
+    if way == "environment":
+        monkeypatch.setenv("HOLDFAST_STORE", str(place))
+    store = None if way == "environment" else str(place)
+    with holdfast.run("mission", store=store, run_id="run-1") as run:
+        work = run.workspace(str(repo), allow=["a.txt"], ignored=["**"])
+        (repo / "a.txt").write_text("a\n")
+        first, second = work.snapshot("before"), work.milestone("part a")
+        beside = {name.removeprefix("log.db") for name in os.listdir(repo / "state")}
+    assert {"", "-wal", "-witness"} <= beside
+    for sha in (first.snapshot, second.snapshot, second.commit):
+        assert git(repo, "ls-tree", "-r", "--name-only", sha, "state") == "", sha
+    with holdfast.open_store(str(place), read_only=True) as opened_store:
+        assert holdfast.read_state(opened_store, "run-1").status == "finished"
+
+
+def test_mirrors_of_a_lost_log_do_not_claim_to_be_complete_where_a_milestone_lost_its_name(repo, tmp_path):
+    with opened(repo) as run:
+        place = run.workspace(str(repo))
+        for name in ("a", "b"):
+            (repo / f"{name}.txt").write_text(f"{name}\n")
+            place.milestone(f"part {name}")
+    git(repo, "commit", "-q", "--amend", "-m", "Part b, reworded")
+    shutil.rmtree(repo / ".holdfast")
+    with opened(repo) as run:
+        run.workspace(str(repo))
+    (chosen,) = bodies(repo, "resume_checkpoint_selected")
+    assert (chosen["index"], chosen["confidence"]) == (0, "weak")
+    assert "1 later commit names no milestone" in chosen["why"]
+
+
+def test_milestones_of_many_threads_in_one_work_tree_commit_each_file_once_and_lose_none(repo):
+    """Each commits whatever is there by then, so a milestone may hold the files of another thread, and that one's none."""
+
+    def work(number):
+        (repo / f"{number}.txt").write_text(f"{number}\n")
+        return place.milestone(f"part {number}")
+
+    with opened(repo) as run:
+        place = run.workspace(str(repo))
+        with ThreadPoolExecutor(6) as pool:
+            marks = list(pool.map(work, range(6)))
+    assert git(repo, "status", "--porcelain") == ""
+    added = git(repo, "log", "--format=", "--name-only", "--diff-filter=A", "main..work").split()
+    assert sorted(added) == [f"{number}.txt" for number in range(6)]
+    assert sorted(mark.index for mark in marks) == list(range(6)) and len(sidecars(repo)) == 6
+    for number, mark in enumerate(marks):
+        assert git(repo, "show", f"{mark.commit}:{number}.txt") == str(number), (
+            "what it had written is in its milestone"
+        )

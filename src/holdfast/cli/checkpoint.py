@@ -5,7 +5,7 @@ With --commit it is a milestone: one commit on your branch, with trailers and a 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import click
@@ -17,13 +17,16 @@ from holdfast.cli.output import emit, escape, json_option, run_argument, say
 from holdfast.cli.render import table
 from holdfast.core.errors import HoldfastError, UsageError
 from holdfast.core.events import SnapshotSettled
+from holdfast.core.guards import Scope, check
 from holdfast.core.repo_drift import next_index
 from holdfast.core.shapes import WorkspaceState
 from holdfast.engine.stopping import Stopped
 from holdfast.engine.workspaces import Mark
 
 MISSION = "workspace"
+LISTED = 20
 COLUMNS = ("checkpoint", "kind", "index", "title", "run", "pending")
+KEYS = ("checkpoint_id", "kind", "index", "title", "run_id", "pending")
 
 
 @click.command()
@@ -33,6 +36,12 @@ COLUMNS = ("checkpoint", "kind", "index", "title", "run", "pending")
     "--commit", is_flag=True, help="Commit all changes to the branch as a milestone, with trailers and a sidecar."
 )
 @click.option("--index", type=click.IntRange(0), help="With --commit: the number of the milestone; else the next one.")
+@click.option(
+    "--ignored",
+    metavar="PATTERN",
+    multiple=True,
+    help="Keep files that git ignores, too, if PATTERN names them: `.env`, `build/**`. Repeatable.",
+)
 @click.option("--list", "listing", is_flag=True, help="List the checkpoints that are kept in this repository.")
 @click.option("--drop", metavar="CHECKPOINT", help="Let go of one that is kept. Its log stays.")
 @json_option
@@ -41,6 +50,7 @@ def command(
     run: str | None,
     commit: bool,
     index: int | None,
+    ignored: tuple[str, ...],
     listing: bool,
     drop: str | None,
     as_json: bool,
@@ -54,25 +64,25 @@ def command(
     """
     if index is not None and not commit:
         raise UsageError("--index is for a milestone.", advice="Add --commit.")
+    check(Scope(ignored))
     if drop is not None:
         let_go(drop, as_json)
     elif listing:
         show_all(as_json)
     else:
-        mark = take(title or app.now(), run, commit, index)
-        show(mark, as_json)
+        show(take(title or app.now(), run, commit, index, ignored), as_json)
 
 
-def take(title: str, run: str | None, commit: bool, index: int | None) -> Mark:
+def take(title: str, run: str | None, commit: bool, index: int | None, ignored: Sequence[str]) -> Mark:
     repo.here()  # before anything is made: is there a repository at all?
     if run is not None:
         with app.open_store() as store, live.visit(store, app.find_run(store, run).run_id) as visited:
-            return taken(visited, title, commit, index)
+            return taken(visited, title, commit, index, ignored)
     number = following() if commit and index is None else index
     try:
         with live.run(MISSION, new=True, title="checkpoints taken by hand") as own:
             try:
-                return taken(own, title, commit, number)
+                return taken(own, title, commit, number, ignored)
             except HoldfastError as error:
                 problem = error  # said below: a run that was made for this one act is over, not interrupted
     except Stopped as stop:
@@ -80,8 +90,8 @@ def take(title: str, run: str | None, commit: bool, index: int | None) -> Mark:
     raise problem
 
 
-def taken(run: Any, title: str, commit: bool, index: int | None) -> Mark:
-    place = run.workspace(".")
+def taken(run: Any, title: str, commit: bool, index: int | None, ignored: Sequence[str]) -> Mark:
+    place = run.workspace(".", ignored=ignored)
     made: Mark = place.milestone(title, index=index) if commit else place.snapshot(title)
     return made
 
@@ -93,7 +103,7 @@ def following() -> int:
 
 def show(mark: Mark, as_json: bool) -> None:
     if as_json:
-        emit({"checkpoint": mark._asdict()})
+        emit(mark._asdict())
         return
     say(f"Checkpoint {mark.checkpoint_id}.")
     if mark.commit is not None:
@@ -101,6 +111,10 @@ def show(mark: Mark, as_json: bool) -> None:
             "" if mark.sidecar_written else " Its sidecar could not be written; `holdfast doctor --fix` tries again."
         )
         say(f"Milestone {mark.index} is commit {mark.commit[:12]}.{written}")
+    for path in mark.ignored[:LISTED]:
+        say(f"Kept although git ignores it: {escape(path)}")
+    if len(mark.ignored) > LISTED:
+        say(f"and {len(mark.ignored) - LISTED} more of them")
     for line in mark.left_out:
         say(f"Not kept: {escape(line)}")
     say(f"  holdfast restore {mark.checkpoint_id}")
@@ -109,7 +123,7 @@ def show(mark: Mark, as_json: bool) -> None:
 def show_all(as_json: bool) -> None:
     rows = list(listed())
     if as_json:
-        emit({"checkpoints": [dict(zip(COLUMNS, row, strict=True)) for row in rows]})
+        emit({"checkpoints": [dict(zip(KEYS, row, strict=True)) for row in rows]})
     elif rows:
         table(COLUMNS, [[cell if cell is not None else "" for cell in row] for row in rows])
     else:
@@ -142,7 +156,7 @@ def let_go(text: str, as_json: bool) -> None:
     settle(checkpoint_id, "dropped")
     place.drop(checkpoint_id)
     if as_json:
-        emit({"dropped": checkpoint_id})
+        emit({"checkpoint_id": checkpoint_id, "dropped": True})
     else:
         say(f"Checkpoint {checkpoint_id} is no longer kept; git removes it in its own time.")
 

@@ -1,22 +1,24 @@
-"""`holdfast demo`: a real run with effects on a real file, killed with SIGKILL again and again, resumed, and counted.
+"""`holdfast demo`: the main job, killed and counted; and `holdfast demo effects`: steps with effects on a real file, likewise.
 
-Touches nothing but its own folder. The child that gets killed is this same command with the hidden option --child.
+Touches nothing but its own folder. The child that gets killed in the second is this same command with the hidden option --child.
 """
 
 from __future__ import annotations
 
 import os
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from typing import Any, NamedTuple
 
 import click
+from click.core import ParameterSource
 
 from holdfast import app
 from holdfast.adapters.ledger import Ledger, lines_in
+from holdfast.cli import demo_spec
+from holdfast.cli.demo_spec import place
 from holdfast.cli.output import emit, json_option, say, warn
 from holdfast.cli.render import paint, table
 from holdfast.core import stops
@@ -45,7 +47,38 @@ class Demo(NamedTuple):
         return os.path.join(self.folder, name)
 
 
-@click.command()
+@click.group(invoke_without_command=True)
+@click.option("--kills", type=click.IntRange(0, 200), default=12, show_default=True, help="How often to kill the run.")
+@click.option("--seed", type=int, default=None, help="Repeat the kills of an earlier demo.")
+@click.option("--keep", "folder", type=click.Path(), help="Do it in this new folder, and leave everything there.")
+@click.option(
+    "--lying-agent", "lying", is_flag=True, help="An agent that does all again, to see that the table shows it."
+)
+@json_option
+@click.pass_context
+def command(
+    context: click.Context, kills: int, seed: int | None, folder: str | None, lying: bool, as_json: bool
+) -> int | None:
+    """Run a spec in a real repository, kill it at random moments, resume it, and count what was lost or done twice."""
+    if context.invoked_subcommand is not None:
+        refuse_options(context)
+        return None
+    with place(folder) as where:
+        return demo_spec.perform(demo_spec.Demo(where, kills, seeded(seed), lying), as_json)
+
+
+def refuse_options(context: click.Context) -> None:
+    """An option before the name of the other demo would be for this one, and go unheard."""
+    for name in context.params:
+        if context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
+            raise UsageError("Options stand behind `effects`.", advice="`holdfast demo effects --help` shows them.")
+
+
+def seeded(seed: int | None) -> int:
+    return seed if seed is not None else time.time_ns() % 10_000
+
+
+@command.command("effects")
 @click.option("--kills", type=click.IntRange(0, 1000), default=25, show_default=True, help="How often to kill the run.")
 @click.option("--steps", type=click.IntRange(1, 999), default=40, show_default=True, help="How many steps it has.")
 @click.option("--seed", type=int, default=None, help="Repeat the kills of an earlier demo.")
@@ -53,26 +86,13 @@ class Demo(NamedTuple):
 @click.option("--lying-probe", "lying", is_flag=True, help="Plant a bug, to see that the table shows it.")
 @click.option("--child", type=int, hidden=True)
 @json_option
-def command(
+def effects(
     kills: int, steps: int, seed: int | None, folder: str | None, lying: bool, child: int | None, as_json: bool
 ) -> int:
-    """Kill a run at random moments, again and again, resume it, and count what was lost or done twice."""
-    seed = seed if seed is not None else time.time_ns() % 10_000
+    """Kill a run of steps with effects on a real file, again and again, and count what was lost or done twice."""
     with place(folder, fresh=child is None) as where:
-        demo = Demo(where, steps, kills, seed, lying)
+        demo = Demo(where, steps, kills, seeded(seed), lying)
         return parent(demo, as_json) if child is None else live(demo, child)
-
-
-@contextmanager
-def place(folder: str | None, fresh: bool) -> Iterator[str]:
-    if folder is None:
-        with tempfile.TemporaryDirectory(prefix="holdfast-demo-") as made:
-            yield made
-        return
-    os.makedirs(folder, mode=0o700, exist_ok=True)
-    if fresh and os.listdir(folder):
-        raise UsageError(f"The folder {folder} is not empty.", advice="Name a new folder, or an empty one.")
-    yield os.path.abspath(folder)
 
 
 # --- the child, which gets killed
@@ -124,7 +144,7 @@ def parent(demo: Demo, as_json: bool) -> int:
 def command_of(demo: Demo, child: int) -> list[str]:
     options = ["--child", str(child), "--steps", str(demo.steps), "--keep", demo.folder]
     lying = ["--lying-probe"] if demo.lying else []
-    return [sys.executable, "-P", "-m", "holdfast", "demo", *options, *lying]
+    return [sys.executable, "-P", "-m", "holdfast", "demo", "effects", *options, *lying]
 
 
 def look(demo: Demo) -> Look:
@@ -209,7 +229,7 @@ def show_json(demo: Demo, counts: Tally, verification: Verification, sound: bool
 def show_table(demo: Demo, counts: Tally, verification: Verification, sound: bool) -> None:
     table(("what", "count", ""), rows(counts, verification), frozenset({"count"}))
     say(f"{paint('ok')}: nothing lost, nothing doubled." if sound else f"{paint('fail')}: a promise was broken.")
-    say(f"The same kills again: holdfast demo --kills {demo.kills} --steps {demo.steps} --seed {demo.seed}")
+    say(f"The same kills again: holdfast demo effects --kills {demo.kills} --steps {demo.steps} --seed {demo.seed}")
 
 
 def rows(counts: Tally, verification: Verification) -> list[tuple[Any, ...]]:

@@ -13,14 +13,15 @@ from typing import TypeVar
 import msgspec
 
 from holdfast import app
-from holdfast.adapters.git import history, hooks, ignoring, sidecars, workspace, worktrees, ws_intent
+from holdfast.adapters.git import hooks, ignoring, sidecars, workspace, worktrees, ws_intent
 from holdfast.adapters.git.repo import GitWorkspace
 from holdfast.cli import repo
 from holdfast.core.errors import HoldfastError
-from holdfast.core.position import Position
-from holdfast.core.repo_drift import milestones, records
-from holdfast.core.shapes import RunState, WorkspaceState
+from holdfast.core.position import WEAK
+from holdfast.core.repo_drift import milestones
+from holdfast.core.shapes import FINISHED, RunState, WorkspaceState
 from holdfast.core.sidecar import Sidecar
+from holdfast.core.subjects import is_imported
 from holdfast.engine.health import OK, WARN, Finding
 from holdfast.engine.workspaces import sidecar_of
 
@@ -39,6 +40,7 @@ def findings() -> Iterator[Finding]:
         yield from check(place)
     yield from mirrors(place, states)
     yield from snapshots(place, states)
+    yield from taken_in(place, states)
     yield from waiting(states)
 
 
@@ -182,6 +184,18 @@ def snapshots(place: GitWorkspace, states: list[RunState]) -> Iterator[Finding]:
         yield Finding("checkpoints", OK, f"Kept under refs/holdfast/: {len(kept)}.")
 
 
+def taken_in(place: GitWorkspace, states: list[RunState]) -> Iterator[Finding]:
+    """Where the last milestone of a run of Runr is, which only subjects may tell."""
+    for state in states:
+        known = bool(ours(place, state)) or not state.workspaces
+        if not is_imported(state.run_id, state.mission_id) or state.status == FINISHED or not known:
+            continue
+        position = repo.find(place, state)
+        sure = position.sha is not None and position.confidence != WEAK
+        said = f"Run {state.run_id}, by {position.source}, {position.confidence}: {position.why}"
+        yield Finding("imported", OK if sure else WARN, said, "" if sure else f"holdfast resume {state.run_id} --plan")
+
+
 def waiting(states: list[RunState]) -> Iterator[Finding]:
     for state in states:
         yield from listed(
@@ -223,8 +237,8 @@ def relink(
 ) -> Iterator[str]:
     at = present.sha if present is not None else made.commit or ""
     is_there = place.has(at) and place.git.contains("HEAD", at)
-    position = None if is_there else found(place, state, name)
-    if position is not None and (position.sha is None or position.confidence == "weak"):
+    position = None if is_there else repo.find(place, state, name)
+    if position is not None and (position.sha is None or position.confidence == WEAK):
         if present is not None or not place.has(at):
             return  # nobody knows where it is; a sidecar is not made to say so
         position = None
@@ -239,12 +253,6 @@ def relink(
         yield f"Wrote the sidecar of checkpoint {name} again."
     else:
         yield f"Checkpoint {name} was commit {at[:12]} and is {position.sha[:12]} now ({position.source}: {position.why})."
-
-
-def found(place: GitWorkspace, state: RunState, name: str) -> Position:
-    known = [*records(state), *(one for one in place.known() if one.run_id == state.run_id)]
-    rewrites = hooks.read_rewrites(place.git)
-    return history.find(place.git, state.run_id, known, rewrites=rewrites, allow_legacy=False, checkpoint_id=name)
 
 
 def moved(place: GitWorkspace, made: WorkspaceState, sha: str | None) -> WorkspaceState:

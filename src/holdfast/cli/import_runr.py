@@ -13,6 +13,7 @@ from holdfast.adapters.runr_shapes import Problem, RunrRun
 from holdfast.cli.output import emit, escape, say
 from holdfast.core.errors import HoldfastError
 from holdfast.core.ids import is_id, is_kind
+from holdfast.core.subjects import imported_id
 from holdfast.engine.foreign import Foreign, bring_in
 
 KIND = "x_runr_"
@@ -65,7 +66,7 @@ def foreigners(path: str, read: Sequence[RunrRun]) -> Iterator[Foreign]:
 
 
 def id_of(run: RunrRun) -> str:
-    return f"runr-{run.run_id}".lower()
+    return imported_id(run.run_id)
 
 
 def kind_of(name: str) -> str:

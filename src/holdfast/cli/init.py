@@ -5,10 +5,35 @@ from __future__ import annotations
 import click
 
 from holdfast.adapters.git import hooks, ignoring
+from holdfast.adapters.git.plain_files import opened
 from holdfast.cli import repo
 from holdfast.cli.output import emit, escape, json_option, say
+from holdfast.core.settings import FILE
 
 NEXT = "holdfast doctor"
+SETTINGS = """\
+# What `holdfast run` does in this repository. Take away a `#` to set a key; docs/reference/settings.md explains each.
+# What is named here to be run has to be accepted with `holdfast trust`, and again when it changes.
+
+[run]
+# agent = "codex"                        # for every phase; also claude, gemini, opencode, aider, mini, or one of yours
+# reviewers = ["codex", "claude"]        # several review at the same time
+# parallel = 2                           # tasks of a batch at once, each in a work tree of its own
+# timeout = "45m"
+
+[verify]
+# tier0 = ["make lint"]                  # after every batch
+# tier1 = ["make test"]
+# tier2 = ["make check"]                 # at the end
+
+[scope]
+# allow = ["src/**", "tests/**"]
+# deny = ["migrations/**"]
+
+[budget]
+# time = "8h"
+# money = 20.0
+"""
 
 
 @click.command()
@@ -16,9 +41,10 @@ NEXT = "holdfast doctor"
     "--hooks", "with_hooks", is_flag=True, help="Also hooks: follow rewritten commits, refuse to amend a milestone."
 )
 @click.option("--remove-hooks", is_flag=True, help="Take the hooks out again; what was there before comes back.")
+@click.option("--config", "with_config", is_flag=True, help="Also a holdfast.toml to fill in, if there is none.")
 @click.option("--force", is_flag=True, help="Also replace or remove a hook of ours that somebody changed.")
 @json_option
-def command(with_hooks: bool, remove_hooks: bool, force: bool, as_json: bool) -> None:
+def command(with_hooks: bool, remove_hooks: bool, with_config: bool, force: bool, as_json: bool) -> None:
     """Make the repository around you ready: `.holdfast/` is ignored by git, and nothing else is changed."""
     place = repo.here()
     done = ignoring.init(place.git)
@@ -26,9 +52,20 @@ def command(with_hooks: bool, remove_hooks: bool, force: bool, as_json: bool) ->
         done += hooks.install(place.git, force=force)
     if remove_hooks:
         done += hooks.uninstall(place.git, force=force)
+    if with_config:
+        done += write_settings(place.top)
     if as_json:
         emit({"repository": place.main, "done": done})
         return
     for sentence in done or ["Everything was set up already."]:
         say(escape(sentence))
     say(f"Next: `{NEXT}`.")
+
+
+def write_settings(top: str) -> list[str]:
+    """A file to begin with; one that is there stays as it is."""
+    with opened(top) as folder:
+        if folder.look(FILE) is not None:
+            return []
+        folder.replace(FILE, SETTINGS.encode(), None)
+    return [f"{FILE} is there to be filled in; `holdfast run` reads it."]

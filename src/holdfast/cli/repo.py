@@ -10,7 +10,10 @@ from holdfast import app, config
 from holdfast.adapters.git.repo import GitWorkspace
 from holdfast.adapters.git.workspace import kept
 from holdfast.core.errors import HoldfastError, NotFound, UsageError
+from holdfast.core.position import Position
+from holdfast.core.repo_drift import records
 from holdfast.core.shapes import RunState, WorkspaceState
+from holdfast.core.subjects import is_imported
 from holdfast.engine.log import read_head
 
 SHORTEST = 4
@@ -26,7 +29,12 @@ class AmbiguousCheckpoint(UsageError):
 
 def here() -> GitWorkspace:
     """The work tree around the current folder."""
-    return GitWorkspace(os.getcwd(), config.environment())
+    return at(os.getcwd())
+
+
+def at(path: str) -> GitWorkspace:
+    """The work tree around a path. The store is no part of it."""
+    return GitWorkspace(path, config.environment(), own=config.load().files)
 
 
 def find_checkpoint(place: GitWorkspace, text: str) -> str:
@@ -42,6 +50,13 @@ def find_checkpoint(place: GitWorkspace, text: str) -> str:
     if len(found) > 1:
         raise AmbiguousCheckpoint(text, found)
     return found[0]
+
+
+def find(place: GitWorkspace, state: RunState, checkpoint_id: str | None = None) -> Position:
+    """Where a milestone of a run is in the history of HEAD, by every kind of evidence there is: the last one, or this one."""
+    known = [*records(state), *(one for one in place.known() if one.run_id == state.run_id)]
+    imported = is_imported(state.run_id, state.mission_id)
+    return place.find(state.run_id, known, checkpoint_id, legacy=imported, imported=imported)
 
 
 def logged(checkpoint_id: str) -> tuple[RunState, WorkspaceState] | None:

@@ -61,7 +61,7 @@ def default_folder(place: GitWorkspace, checkpoint_id: str) -> str:
 
 def show(done: back.Restored, checkpoint_id: str, as_json: bool) -> None:
     if as_json:
-        emit({"checkpoint": checkpoint_id, "restored": done._asdict()})
+        emit({"checkpoint_id": checkpoint_id, "restored": done._asdict()})
         return
     say(f"Checkpoint {checkpoint_id} is in {escape(done.path)}.")
     if done.kept is not None:
@@ -73,7 +73,7 @@ def show(done: back.Restored, checkpoint_id: str, as_json: bool) -> None:
 def show_preview(place: GitWorkspace, checkpoint_id: str, as_json: bool) -> None:
     changes = back.preview(place.git, checkpoint_id)
     if as_json:
-        emit({"checkpoint": checkpoint_id, "changes": [change._asdict() for change in changes]})
+        emit({"checkpoint_id": checkpoint_id, "changes": [change._asdict() for change in changes]})
         return
     for change in changes[:LISTED]:
         say(f"{change.kind:10} {escape(change.path)}")

@@ -21,13 +21,14 @@ from holdfast.cli import overview
 from holdfast.cli.output import emit, escape, json_option, run_argument, say
 from holdfast.cli.render import pairs, short, table
 from holdfast.core import stops
-from holdfast.core.errors import HoldfastError, LeaseHeld, NotFound, UsageError
+from holdfast.core.errors import HoldfastError, InvalidId, LeaseHeld, NotFound, UsageError
 from holdfast.core.events import DriftFound
 from holdfast.engine.people import Ambiguous, Look, look
 from holdfast.engine.stopping import NotResumable, PlanChanged
 from holdfast.ports import Head, Store
 
 BEHIND = "holdfast.resume.command"
+SPEC = "spec."  # a mission that Holdfast itself goes on with
 UNFINISHED = ("run", "mission", "status", "why", "owner", "next")
 ROWS = ("move", "kind", "name", "why")
 _IGNORED_HERE = (signal.SIGPIPE, signal.SIGXFSZ)  # by Python, and a program that is started expects them as they were
@@ -57,6 +58,7 @@ class Resume(click.Command):
 @click.option("--yes", is_flag=True, help="Accept what changed, instead of being asked.")
 @click.option("--allow-dirty", is_flag=True, help="Go on over uncommitted work as it is.")
 @click.option("--snapshot", is_flag=True, help="Keep uncommitted work aside, instead of refusing to go on over it.")
+@click.option("--legacy", is_flag=True, help="Where no milestone is found, also look for subjects that name no run.")
 @json_option
 @click.pass_context
 def command(
@@ -67,6 +69,7 @@ def command(
     yes: bool,
     allow_dirty: bool,
     snapshot: bool,
+    legacy: bool,
     as_json: bool,
 ) -> None:
     """Go on with RUN by starting COMMAND, your own program, for it. Without COMMAND: what would be done.
@@ -83,19 +86,23 @@ def command(
         show_unfinished(where, as_json)
         return
     told = {"HOLDFAST_SNAPSHOT": snapshot, "HOLDFAST_ALLOW_DIRTY": allow_dirty, "HOLDFAST_YES": yes}
+    told["HOLDFAST_LEGACY"] = legacy
     more = {name: "1" for name, is_set in told.items() if is_set}
     if run is not None and (mirrored := without_log(where, run)):
         if approve is not None:
             raise PlanChanged(run, approve, "unknown: it has no log here")
         go_on_from_mirrors(where, mirrored, () if only_plan else behind, more, as_json)
         return
+    run = of_spec(where, run)
     seen = plan_of(where, run)
-    repositories = look_around(where, seen)
+    repositories = look_around(where, seen, legacy)
     whole = whole_id(seen, repositories)
     if approve is not None and approve != whole:
         raise PlanChanged(seen.plan.run_id, approve, whole)
     if seen.plan.verdict == "refuse" and not only_plan:
         raise NotResumable(seen.plan.run_id, seen.plan.why)
+    if not only_plan and not behind and seen.plan.mission_id.startswith(SPEC):
+        raise SystemExit(go_on_with_spec(where, seen.plan.run_id, more, approve, as_json))
     if only_plan or not behind:
         show_plan(seen, as_json, repositories)
         return
@@ -187,6 +194,34 @@ def next_of(head: Head) -> str:
     return f"holdfast log {head.run_id} -f" if head.held else f"holdfast resume {head.run_id}"
 
 
+# --- a spec
+
+
+def of_spec(where: config.Config, text: str | None) -> str | None:
+    """The unfinished run of a spec that is named instead of a run; else what was given."""
+    if text is None:
+        return None
+    try:
+        with closing(app.open_configured(where, read_only=True)) as store:
+            app.find_run(store, text)
+    except (NotFound, InvalidId):
+        found: str | None = import_module("holdfast.spec_look").unfinished_run(where, text)
+        return found or text
+    return text
+
+
+def go_on_with_spec(where: config.Config, run_id: str, more: dict[str, str], approve: str | None, as_json: bool) -> int:
+    """The pipeline itself, from where it stood. What it runs comes from files that their user trusts, not from the log."""
+    specs, runs = import_module("holdfast.spec_run"), import_module("holdfast.cli.run")
+    with closing(app.open_configured(where, read_only=True)) as store:
+        path = import_module("holdfast.spec_look").spec_of(store, run_id)
+    os.environ.update(more | ({"HOLDFAST_PLAN": approve} if approve else {}))
+    yes, allow_dirty = "HOLDFAST_YES" in more, "HOLDFAST_ALLOW_DIRTY" in more
+    wish = specs.Wish(path, allow_dirty=allow_dirty, yes=yes, run_id=run_id)
+    code: int = runs.go(specs, wish, as_json)
+    return code
+
+
 # --- what would be done
 
 
@@ -207,11 +242,12 @@ def the_only(store: Store) -> Head:
     return heads[0]
 
 
-def look_around(where: config.Config, seen: Look) -> list[dict[str, Any]]:
+def look_around(where: config.Config, seen: Look, legacy: bool) -> list[dict[str, Any]]:
     """The repositories that the run has been in, as they are now."""
     if not seen.has_workspaces:
         return []
-    found: list[dict[str, Any]] = import_module("holdfast.cli.resume_repo").look(where, seen.plan.run_id)  # starts git
+    around = import_module("holdfast.cli.resume_repo")  # starts git
+    found: list[dict[str, Any]] = around.look(where, seen.plan.run_id, legacy)
     return found
 
 
@@ -277,6 +313,8 @@ def ways_on(seen: Look, whole: str, verdict: str) -> list[str]:
     run_id = seen.plan.run_id
     if seen.plan.verdict == "refuse":
         return [f"holdfast fork {run_id}", f"holdfast show {run_id}"]
+    if seen.plan.mission_id.startswith(SPEC):
+        return [f"holdfast resume {run_id}", f"holdfast resume {run_id} --approve {whole}"]
     ways = [f"holdfast resume {run_id} -- COMMAND", f"holdfast resume {run_id} --approve {whole} -- COMMAND"]
     return [*ways[1:], f"holdfast resume {run_id} --snapshot -- COMMAND"] if verdict != seen.plan.verdict else ways
 

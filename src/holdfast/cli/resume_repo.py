@@ -11,11 +11,13 @@ import msgspec
 
 from holdfast import app, config
 from holdfast.adapters.git.repo import GitWorkspace
+from holdfast.cli import repo
 from holdfast.cli.output import escape, say
 from holdfast.cli.render import pairs
 from holdfast.core.checkpoint import effective_strictness
 from holdfast.core.drift import policy_for
 from holdfast.core.errors import HoldfastError, NotFound
+from holdfast.core.position import nameless
 from holdfast.core.repo_drift import drifts, seen_id
 from holdfast.core.shapes import RunState
 from holdfast.engine.arrival import look as look_at
@@ -23,19 +25,25 @@ from holdfast.engine.log import read_head
 from holdfast.ports import Store
 
 
-def look(where: config.Config, run_id: str) -> list[dict[str, Any]]:
+def look(where: config.Config, run_id: str, legacy: bool) -> list[dict[str, Any]]:
     """One entry for each repository that the run has been in; none for a run without."""
     with closing(app.open_configured(where, read_only=True)) as store:
         state = read_head(store, run_id, trust_snapshot=True)[0]
-        return [seen(store, state, place) for place in state.repositories]
+        return [seen(store, state, place, legacy) for place in places(state)]
 
 
-def seen(store: Store, state: RunState, place: str) -> dict[str, Any]:
-    known = state.repositories[place]
+def places(state: RunState) -> list[str]:
+    """A run that was taken in from elsewhere was where its milestones are; one that has none may have been here."""
+    made = dict.fromkeys(made.repo for made in state.workspaces.values())
+    return list(state.repositories or made) or [os.getcwd()]
+
+
+def seen(store: Store, state: RunState, place: str, legacy: bool) -> dict[str, Any]:
+    known = state.repositories.get(place)
     try:
-        before = msgspec.json.decode(store.get_artifact(known.artifact))
-        workspace = opened(place, known.head)
-        found = look_at(workspace, state, place, before)
+        before = None if known is None else msgspec.json.decode(store.get_artifact(known.artifact))
+        workspace = repo.at(place) if known is None else opened(place, known.head)
+        found = look_at(workspace, state, place, before, legacy)
     except HoldfastError as error:
         return {"repository": place, "problem": str(error)}
     strictness = effective_strictness(config=config.environment().get("HOLDFAST_STRICTNESS") or None)
@@ -56,14 +64,14 @@ def seen(store: Store, state: RunState, place: str) -> dict[str, Any]:
 def opened(place: str, head: str | None) -> GitWorkspace:
     """The repository where it was; or the one around us, if it has the commit at which the run came to it."""
     try:
-        workspace = GitWorkspace(place, config.environment())
+        workspace = repo.at(place)
         if workspace.top == place:
             return workspace
         problem: HoldfastError = NotFound("repository", place)
     except HoldfastError as error:
         problem = error
     try:
-        here = GitWorkspace(os.getcwd(), config.environment())
+        here = repo.here()
     except HoldfastError:
         raise problem from None
     if head is None or not here.has(head):
@@ -74,12 +82,20 @@ def opened(place: str, head: str | None) -> GitWorkspace:
 def only_mirrored(known: Collection[str]) -> list[dict[str, Any]]:
     """Runs of which this repository knows milestones, and the store no log. Outside of a repository there are none."""
     try:
-        found = GitWorkspace(os.getcwd(), config.environment()).mirrored()
+        place = repo.here()
+        found = place.mirrored()
     except HoldfastError:
         return []
     last = {one.run_id: one for one in found if one.run_id not in known}
     return [
-        {"run_id": run_id, "milestone": one.index, "title": one.title, "sha": one.sha, "source": one.source}
+        {
+            "run_id": run_id,
+            "milestone": one.index,
+            "title": one.title,
+            "sha": one.sha,
+            "source": one.source,
+            "unexplained": place.unexplained(one.sha),
+        }
         for run_id, one in last.items()
     ]
 
@@ -87,7 +103,8 @@ def only_mirrored(known: Collection[str]) -> list[dict[str, Any]]:
 def show_mirrored(entries: list[dict[str, Any]]) -> None:
     for one in entries:
         at = f"milestone {one['milestone']} ({escape(one['title'])}) is {one['sha'][:12]}, by {one['source']}"
-        say(f"Run {one['run_id']} has no log here, but mirrors: {at}.")
+        gap = f"; {nameless(one['unexplained'])}" if one["unexplained"] else ""
+        say(f"Run {one['run_id']} has no log here, but mirrors: {at}{gap}.")
         say(f"  holdfast resume {one['run_id']} -- COMMAND")
 
 

@@ -5,14 +5,12 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from holdfast.adapters.git import history, hooks, workspace
+from holdfast.adapters.git import workspace
 from holdfast.adapters.git.repo import GitWorkspace
 from holdfast.cli import repo
 from holdfast.cli.output import emit, escape, say
 from holdfast.cli.render import on_terminal, pairs
 from holdfast.core.errors import HoldfastError
-from holdfast.core.position import Position
-from holdfast.core.repo_drift import records
 
 
 def is_there(text: str) -> bool:
@@ -32,7 +30,7 @@ def show(text: str, diff: bool, as_json: bool) -> None:
         return
     data = facts(place, checkpoint_id)
     if as_json:
-        emit({"checkpoint": data})
+        emit(data)
         return
     pairs([(name, escape(value)) for name, value in data.items() if value not in (None, (), [])])
     say(f"  holdfast show {checkpoint_id} --diff")
@@ -42,17 +40,18 @@ def show(text: str, diff: bool, as_json: bool) -> None:
 def facts(place: GitWorkspace, checkpoint_id: str) -> dict[str, Any]:
     made = workspace.read(place.git, checkpoint_id)
     found = repo.logged(checkpoint_id)
-    known = {} if found is None else {"run": found[0].run_id, "title": found[1].title, "index": found[1].index}
+    known = {} if found is None else {"run_id": found[0].run_id, "title": found[1].title, "index": found[1].index}
     commit = None if found is None else found[1].commit
-    position = where_now(place, checkpoint_id) if commit else None
+    position = repo.find(place, found[0], checkpoint_id) if found is not None and commit else None
     return {
-        "checkpoint": checkpoint_id,
+        "checkpoint_id": checkpoint_id,
         **known,
         "snapshot": made.sha,
         "tree": made.tree,
         "head": made.head,
         "branch": made.branch,
         "left_out": list(made.left_out),
+        "ignored": list(made.ignored),
         "commit": commit,
         "now_at": None if position is None else position.sha,
         "source": None if position is None else position.source,
@@ -61,21 +60,9 @@ def facts(place: GitWorkspace, checkpoint_id: str) -> dict[str, Any]:
     }
 
 
-def where_now(place: GitWorkspace, checkpoint_id: str) -> Position | None:
-    """Where the milestone is in the history of HEAD, by every kind of evidence there is."""
-    found = repo.logged(checkpoint_id)
-    if found is None:
-        return None
-    known = [*records(found[0]), *(one for one in place.known() if one.run_id == found[0].run_id)]
-    rewrites = hooks.read_rewrites(place.git)
-    return history.find(
-        place.git, found[0].run_id, known, rewrites=rewrites, allow_legacy=False, checkpoint_id=checkpoint_id
-    )
-
-
 def show_diff(patch: bytes, checkpoint_id: str, as_json: bool) -> None:
     if as_json:
-        emit({"checkpoint": checkpoint_id, "diff": patch.decode("utf-8", "backslashreplace")})
+        emit({"checkpoint_id": checkpoint_id, "diff": patch.decode("utf-8", "backslashreplace")})
     elif on_terminal():
         for line in patch.decode("utf-8", "backslashreplace").splitlines():
             say(escape(line.replace("\t", "    ")))

@@ -14,6 +14,7 @@ from holdfast.core.errors import UsageError
 
 VERBS = {
     "init": ("init", "Set up a repository: ignore rules, optional hooks."),
+    "run": ("run", "Run a spec with coding agents, batch by batch; or one command."),
     "status": ("status", "Runs here, live or interrupted."),
     "log": ("log", "The events of a run; -f follows."),
     "show": ("show", "A run, or one event, step, effect, checkpoint or artifact of it."),
@@ -27,6 +28,8 @@ VERBS = {
     "verify": ("verify", "Prove that the log is what was written."),
     "export": ("export", "Write a run to one file."),
     "import": ("import_", "Read a run from an exported file."),
+    "trust": ("trust", "Let the files of this repository name commands."),
+    "diagnose": ("diagnose", "Why a run is at rest, on what evidence, and what to do next."),
     "stops": ("stops", "Why runs stop, and with which exit code."),
     "doctor": ("doctor", "Is this set-up sound? --fix repairs mirrors only."),
     "demo": ("demo", "Kill a run again and again, and resume it."),

@@ -44,6 +44,11 @@ STOP: dict[Drift, str] = {
     "base": "drift_refused",
     "environment": "drift_refused",
 }
+# what a person can do about a stop for it, where that is not plain
+CHOICES: dict[Drift, tuple[str, ...]] = {
+    "branch": ("choices: check that branch out again, or accept this one with --yes",),
+    "base": ("choices: rebase on it, proceed as it is with --yes, or abort with `holdfast cancel`",),
+}
 VERDICTS: dict[Policy, Verdict] = {"ignore": "go", "warn": "go", "ask": "ask", "refuse": "refuse"}
 
 

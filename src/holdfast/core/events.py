@@ -144,8 +144,9 @@ class EffectSettled(Event, frozen=True):
 
 
 class CheckpointStarted(Event, frozen=True):
-    """A checkpoint of a repository is about to be made. With an `index` it is a milestone: a commit on the branch."""
+    """A checkpoint of a repository is about to be made. With an `index` it is a milestone: a commit with title and `body`."""
 
+    version: ClassVar[int] = 2
     checkpoint_id: str
     repo: str
     index: int | None = None
@@ -156,6 +157,7 @@ class CheckpointStarted(Event, frozen=True):
     created_at: str | None = None
     tier: str | None = None
     verification_commands: tuple[str, ...] = ()
+    body: str = ""
 
 
 class CheckpointComplete(Event, frozen=True):

@@ -12,7 +12,8 @@ Evidence, in the order in which it is believed:
     git_log_legacy          the subject names a milestone, but no run                                 weak
 
 The highest milestone wins. A weak answer never goes before a better one, whatever its milestone; it is then only named
-among the choices. What has no record in a log that has others is weak too: anybody can write a trailer.
+among the choices. What has no record in a log that has others is weak too: anybody can write a trailer. And so is what
+only a message names, if there is no log and commits follow that nothing explains: one of them may be a later milestone.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
+from holdfast.core.line import Commit, Line
 from holdfast.core.subjects import Said
 
 ORDER = (
@@ -67,53 +69,6 @@ class Position(NamedTuple):
     was: str | None
     why: str
     choices: tuple[str, ...]
-
-
-class Commit(NamedTuple):
-    """One commit of a history. `stamp` is its author and the time of authorship, which survive a rewrite."""
-
-    sha: str
-    tree: str
-    parents: tuple[str, ...]
-    stamp: str
-    said: Said | None
-
-
-class Line:
-    """The history of a commit, newest first. `beyond` are commits that it contains, but that lie too far back to be listed."""
-
-    def __init__(self, commits: Sequence[Commit]) -> None:
-        self.commits = commits
-        self.place = {commit.sha: number for number, commit in enumerate(commits)}
-        self.beyond: frozenset[str] = frozenset()
-
-    def __contains__(self, sha: str) -> bool:
-        return sha in self.place or sha in self.beyond
-
-    def distance(self, sha: str) -> int:
-        return self.place.get(sha, len(self.commits))
-
-    def since(self, base: str | None) -> list[Commit]:
-        """The commits that do not belong to the history of `base`, newest first; all, if it is not in this one."""
-        old = self._history(base) if base in self.place else set()
-        return [commit for commit in self.commits if commit.sha not in old]
-
-    def _history(self, sha: str | None) -> set[str]:
-        seen: set[str] = set()
-        waiting = [sha] if sha else []
-        while waiting:
-            name = waiting.pop()
-            if name not in seen and name in self.place:
-                seen.add(name)
-                waiting.extend(self.commits[self.place[name]].parents)
-        return seen
-
-    def changing(self, commits: Iterable[Commit]) -> Iterator[Commit]:
-        """Those that changed a file: a commit without a change says nothing by having the files of its parent."""
-        for commit in commits:
-            before = self.place.get(commit.parents[0]) if commit.parents else None
-            if before is None or self.commits[before].tree != commit.tree:
-                yield commit
 
 
 class Found(NamedTuple):
@@ -309,15 +264,21 @@ def above(records: Sequence[Known], found: Sequence[Found], line: Line) -> list[
     return [record for record in records if best is None or record.index > best.index]
 
 
-def answer(found: Sequence[Found], records: Sequence[Known], line: Line, notes: Sequence[str]) -> Position | None:
-    """The position with its reason, and what else there may be; None if nothing was found."""
+def answer(
+    found: Sequence[Found], records: Sequence[Known], line: Line, notes: Sequence[str], is_last: bool = True
+) -> Position | None:
+    """The position with its reason, and what else there may be; None if nothing was found. `is_last`: of the last milestone."""
     best = best_of(found, line)
     if best is None:
         return None
+    gap = _gap(best, records, line) if is_last else 0
+    if gap and best.checkpoint_id not in {record.checkpoint_id for record in records}:
+        best = best._replace(confidence=WEAK)
     moved = f" (it was {short(best.was)})" if best.was else ""
     parts = [
         f"Milestone {best.index} is commit {short(best.sha)}{moved}: {best.why}",
         *_missing(best, records),
+        *([nameless(gap)] if gap else []),
         *_few(notes),
     ]
     return Position(
@@ -328,8 +289,19 @@ def answer(found: Sequence[Found], records: Sequence[Known], line: Line, notes: 
         best.checkpoint_id,
         best.was,
         "; ".join(parts) + ".",
-        tuple(_others(best, found)),
+        tuple(_others(best, found, gap)),
     )
+
+
+def _gap(best: Found, records: Sequence[Known], line: Line) -> int:
+    """Commits that may be later milestones without a name. A log knows all milestones, so there it leaves no gap."""
+    return 0 if any(record.source == "log" for record in records) else line.unexplained(best.sha)
+
+
+def nameless(gap: int) -> str:
+    """What to say of commits after the last milestone that was found, where no log tells whether it was the last."""
+    many = "1 later commit names" if gap == 1 else f"{gap} later commits name"
+    return f"{many} no milestone, and no log tells whether one is missing there"
 
 
 def _missing(best: Found, records: Sequence[Known]) -> Iterator[str]:
@@ -346,7 +318,7 @@ def _few(notes: Iterable[str]) -> list[str]:
     return different[:_SHOWN] + ([f"and {more} more remarks of this kind"] if more > 0 else [])
 
 
-def _others(best: Found, found: Sequence[Found]) -> Iterator[str]:
+def _others(best: Found, found: Sequence[Found], gap: int) -> Iterator[str]:
     """What a person may decide: to confirm a weak answer, or to take a weak one that is higher."""
     if best.confidence == WEAK:
         yield f"If commit {short(best.sha)} really is milestone {best.index} of this run, confirm it."
@@ -354,6 +326,8 @@ def _others(best: Found, found: Sequence[Found]) -> Iterator[str]:
     weak = {(one.index, one.sha): one for one in found if one.confidence == WEAK and one.index > best.index}
     for one in sorted(weak.values(), key=lambda one: -one.index)[:_SHOWN]:
         yield f"Commit {short(one.sha)} may be milestone {one.index}: {one.why}."
+    if gap:
+        yield f"Look at `git log {short(best.sha)}..` for a milestone that lost its name."
 
 
 def nowhere(why: str, choices: Iterable[str]) -> Position:

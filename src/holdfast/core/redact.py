@@ -284,8 +284,12 @@ class StreamRedactor:
         return "".join(out)
 
     def flush(self) -> str:
-        rest, self._waiting, self._dropping = self._waiting, "", None
-        return self._redactor.text(rest)
+        rest, self._waiting, self._dropping = self.held(), "", None
+        return rest
+
+    def held(self) -> str:
+        """What is held back, as it would be given if nothing more came."""
+        return self._redactor.text(self._waiting)
 
     def _drop(self, chunk: str) -> str:
         """The rest of a secret that is longer than the window."""

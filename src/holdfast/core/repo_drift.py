@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from shlex import quote
 from typing import NamedTuple
 
 from holdfast.core.canonical import digest
@@ -126,7 +127,8 @@ def _branch(before: str | None, seen: Seen) -> Sequence[Found]:
     if before == seen.branch:
         return ()
     was, now = _short(before), _short(seen.branch)
-    return (Found("branch", "the branch", was, now, (f"{was} was checked out, and now {now}",)),)
+    ways = f"`git switch {quote(was)}` goes back to it, --yes goes on here" if before else "--yes goes on here"
+    return (Found("branch", "the branch", was, now, (f"{was} was checked out, and now {now}", ways)),)
 
 
 def _commit(made: Sequence[tuple[str, WorkspaceState]], seen: Seen) -> Sequence[Found]:

@@ -43,6 +43,7 @@ def _checkpoint_started(state: RunState, event: CheckpointStarted) -> None:
         created_at=event.created_at,
         tier=event.tier,
         verification_commands=event.verification_commands,
+        body=event.body,
     )
     state.checkpoint_open = event.checkpoint_id
 

@@ -81,6 +81,7 @@ class WorkspaceState(msgspec.Struct, gc=False):
     created_at: str | None = None
     tier: str | None = None
     verification_commands: tuple[str, ...] = ()
+    body: str = ""
 
 
 class RepositoryState(msgspec.Struct, gc=False):

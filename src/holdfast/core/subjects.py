@@ -37,6 +37,7 @@ _STRANGERS = {
 }
 
 
+_IMPORTED = "runr-"
 PREFIX = "checkpoint: "  # of the subject of a milestone; its title follows
 
 
@@ -72,6 +73,25 @@ def with_trailers(message: str, run_id: str, checkpoint_id: str, index: int) -> 
     theirs = _trailers(_last_paragraph(_lines(body)))
     joined = theirs is not None and not any(key in _OURS for key, _ in theirs)
     return f"{body}\n{'' if joined else chr(10)}{block}\n"
+
+
+# --- runs of Runr
+
+
+def imported_id(run_id: str) -> str:
+    """The id under which a run of Runr is taken in."""
+    return f"{_IMPORTED}{run_id}".lower()
+
+
+def is_imported(run_id: str, mission_id: str) -> bool:
+    """Whether a run was taken in from Runr: it is its own mission, and has such an id."""
+    return run_id == mission_id and run_id.startswith(_IMPORTED)
+
+
+def as_imported(said: Said, run_id: str) -> Said:
+    """What a message says, with the id of the imported run if its subject names just that run."""
+    named = said.kind == "run_specific" and said.run_id is not None and imported_id(said.run_id) == run_id
+    return said._replace(run_id=run_id) if named else said
 
 
 # --- reading

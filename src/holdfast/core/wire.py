@@ -163,6 +163,7 @@ def _as_it_was(body: dict[str, Any]) -> dict[str, Any]:
 LIFTS: dict[tuple[str, int], Callable[[dict[str, Any]], dict[str, Any]]] = {
     ("checkpoint_complete", 1): _checkpoint_complete_1,
     ("checkpoint_complete", 2): _as_it_was,
+    ("checkpoint_started", 1): _as_it_was,
     ("run_started", 1): _as_it_was,
     ("step_started", 1): _as_it_was,
     ("step_finished", 1): _as_it_was,

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
-from typing import Any
 
 import msgspec
 
@@ -21,9 +20,10 @@ from holdfast.core.events import (
     SnapshotKept,
 )
 from holdfast.core.guards import Scope, Touched, check, judge
-from holdfast.core.position import Known, Position
+from holdfast.core.position import STRONG, WEAK, Known, Position, nameless
 from holdfast.core.repo_drift import Found, Seen, corrected, drifts, last_of, milestones, next_index, records, seen_id
-from holdfast.core.shapes import RepositoryState
+from holdfast.core.shapes import RepositoryState, RunState
+from holdfast.core.subjects import is_imported
 from holdfast.engine.book import Book, Part
 from holdfast.engine.drifting import Drifting, read_artifact
 from holdfast.engine.stopping import PlanChanged
@@ -59,7 +59,9 @@ class Arrival:
 
     def _arrive(self) -> Part:
         formerly = self._formerly()
-        if self._known is None and formerly is None:
+        if self._known is None and is_imported(self._book.log.run_id, self._book.state.mission_id):
+            yield from self._take_up()
+        elif self._known is None and formerly is None:
             yield from self._first_look()
         elif self._book.resumed:
             yield from self._compare(formerly or self._workspace.top)
@@ -97,15 +99,27 @@ class Arrival:
             if changed:
                 yield from self._met(_FIRST._replace(lines=tuple(changed[:_SHOWN])), len(changed))
 
+    def _take_up(self) -> Part:
+        """A run that was taken in from Runr comes to its repository for the first time since."""
+        made = milestones(self._book.state)
+        there = next((one.repo for _, one in made if self._workspace.has(one.commit or "")), self._workspace.top)
+        yield from self._write_down(None if there == self._workspace.top else there)
+        yield from self._compare(self._workspace.top)
+
     def _take_over(self, found: list[Known], because: str) -> Part:
         """What only mirrors know of this run comes into its log, which says so."""
         if not found:
             return
         last = found[-1]
+        gap = self._workspace.unexplained(last.sha)
+        why = f"{because}; {len(found)} milestones were found by sidecars and trailers"
         position = Position(
-            last.source, "strong", last.sha, last.index, last.checkpoint_id, None,
-            f"{because}; {len(found)} milestones were found by sidecars and trailers", (),
-        )  # fmt: skip
+            last.source,
+            WEAK if gap and last.source != "sidecar" else STRONG,
+            *(last.sha, last.index, last.checkpoint_id, None),
+            f"{why}; {nameless(gap)}" if gap else why,
+            (),
+        )
         events = [event for one in found for event in taken_over(one, self._workspace.top)]
         yield partial(self._book.record, selected(position), *events)
 
@@ -114,7 +128,7 @@ class Arrival:
     def _compare(self, repo: str) -> Part:
         book, state = self._book, self._book.state
         before = read_artifact(book, state.repositories[repo].artifact)
-        seen = look(self._workspace, state, repo, before)
+        seen = look(self._workspace, state, repo, before, book.options.legacy)
         if records(state, repo) or seen.position.sha is not None:
             fixed = corrected(state, repo, seen.position)
             yield partial(book.record, selected(seen.position), *([fixed] if fixed is not None else []))
@@ -179,8 +193,14 @@ class Arrival:
         return frozenset(path for path, _ in judge(scope, old).violations)
 
 
-def look(workspace: Workspace, state: Any, repo: str, before: Mapping[str, str] | None) -> Seen:
-    """One look at the repository that the log knows as `repo`. Writes nothing."""
+def look(
+    workspace: Workspace, state: RunState, repo: str, before: Mapping[str, str] | None, legacy: bool = False
+) -> Seen:
+    """One look at the repository that the log knows as `repo`. Writes nothing.
+
+    Subjects that name no run count only if that was asked for (`legacy`), or for a run of Runr, which knew no better.
+    """
+    imported = is_imported(state.run_id, state.mission_id)
     last = last_of(state, repo)
     given_up = [name for name, place in state.given_up.items() if place == repo]
     known = state.repositories.get(repo)
@@ -191,6 +211,8 @@ def look(workspace: Workspace, state: Any, repo: str, before: Mapping[str, str] 
         [] if last is None else [last.snapshot or ""],
         given_up,
         None if known is None else known.head,
+        legacy=legacy or imported,
+        imported=imported,
     )
 
 

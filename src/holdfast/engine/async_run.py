@@ -142,9 +142,11 @@ class AsyncRun(LiveRun):
     async def note(self, text: str) -> None:
         await self._book.record(NoteRecorded(text=text))
 
-    async def workspace(self, path: str = ".", *, allow: Sequence[str] = (), deny: Sequence[str] = ()) -> Repository:
+    async def workspace(
+        self, path: str = ".", *, allow: Sequence[str] = (), deny: Sequence[str] = (), ignored: Sequence[str] = ()
+    ) -> Repository:
         """As for ordinary code; what the methods of the repository give is awaited."""
-        made: Repository = await drive(self._open_repository(drive, path, allow, deny))
+        made: Repository = await drive(self._open_repository(drive, path, allow, deny, ignored))
         return made
 
     async def __aenter__(self) -> Self:

@@ -23,7 +23,7 @@ from holdfast.core.shapes import FINISHED, STOPPED, RunState
 from holdfast.core.stops import snippet
 from holdfast.engine.log import RunLog
 from holdfast.engine.stopping import NameClash, NotResumable, Stopped, stopped
-from holdfast.ports import Workspace
+from holdfast.ports import Store, Workspace
 
 # A part of a run: yields what has to be called or awaited, is sent its result, returns its own.
 Part: TypeAlias = Generator[Callable[[], Any], Any, Any]
@@ -36,8 +36,10 @@ _OWN_FILES = __file__.rpartition("book.py")[0]
 class Options(NamedTuple):
     """What the caller of a run decides. `confirm` is asked about drift, `prompt` with a question; both may be absent.
 
-    `open_workspace` opens the work tree around a path; `keep_aside` keeps what is uncommitted there instead of refusing it.
-    `recover`: the run was asked for by its id, so what mirrors know of it counts where there is no log.
+    `open_workspace` opens the work tree around a path, of which snapshots hold ignored files by patterns and never the store;
+    `keep_aside` keeps what is uncommitted there instead of refusing it.
+    `recover`: the run was asked for by its id, so what mirrors know of it counts where there is no log. `legacy`: where nothing
+    else is found, so do subjects that name no run.
     `observe` is told when an act begins and ends (`begin` or `end`, its key, its policy): for a test that counts.
     """
 
@@ -51,10 +53,11 @@ class Options(NamedTuple):
     new_token: Callable[[], str] = lambda: ""
     observe: Callable[[str, str, str], None] | None = None
     tell: Callable[[str], None] = lambda text: None
-    open_workspace: Callable[[str], Workspace] | None = None
+    open_workspace: Callable[[str, Sequence[str], Store], Workspace] | None = None
     new_id: Callable[[], str] = lambda: ""
     keep_aside: bool = False
     recover: bool = False
+    legacy: bool = False
 
 
 class Book:

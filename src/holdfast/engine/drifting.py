@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import msgspec
 
 from holdfast.core.canonical import canonical
-from holdfast.core.drift import STOP, VERDICTS, policy_for
+from holdfast.core.drift import CHOICES, STOP, VERDICTS, policy_for
 from holdfast.core.events import Drift, DriftFound, EffectStarted, StepFinished, StepStarted, Verdict
 from holdfast.core.inputs import compute_input_diff, short_hash
 from holdfast.core.shapes import FINISHED, EffectState, StepState
@@ -89,7 +89,8 @@ class Drifting:
         if verdict != "go" or policy == "ask":
             book.must_go_on()
         if verdict != "go":
-            raise (yield from book.stop(STOP[drift], f"{subject}: {drift}", *lines[:SHOWN], first=(found,)))
+            said = (f"{subject}: {drift}", *lines[:SHOWN], *CHOICES.get(drift, ()))
+            raise (yield from book.stop(STOP[drift], *said, first=(found,)))
         if policy == "warn":
             book.options.tell(f"{subject}: {'; '.join(lines[:SHOWN])}")
         if book.state.status != FINISHED:

@@ -27,6 +27,7 @@ from holdfast.core.retry import seconds_until
 from holdfast.core.shapes import FINISHED, STOPPED, QuestionState, RunState
 from holdfast.core.state import evolve
 from holdfast.core.stops import is_resumable, snippet
+from holdfast.core.subjects import is_imported
 from holdfast.core.wire import GENESIS, Redact, decode
 from holdfast.engine.log import RunLog, World, chained
 from holdfast.engine.stopping import stopped
@@ -110,7 +111,12 @@ def look(store: Store, run_id: str) -> Look:
     if state.seq == 0:
         raise NotFound("run", run_id)
     messages = tuple(store.messages(run_id, state.heard))
-    return Look(resume_plan(state, drift), plan_id(state, head), messages, bool(state.repositories))
+    return Look(resume_plan(state, drift), plan_id(state, head), messages, has_workspaces(state))
+
+
+def has_workspaces(state: RunState) -> bool:
+    """Whether there are repositories to look at. A run of Runr was in one, although its log here has not seen it yet."""
+    return bool(state.repositories) or is_imported(state.run_id, state.mission_id)
 
 
 # --- settle

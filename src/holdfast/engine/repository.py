@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from holdfast.core.errors import UsageError
-from holdfast.core.guards import Scope
+from holdfast.core.guards import Scope, check
 from holdfast.engine.book import Book, Part
 from holdfast.engine.drifting import Drifting
 from holdfast.engine.workspaces import Workspaces
@@ -30,20 +30,35 @@ class Repository:
         index: int | None = None,
         tier: str | None = None,
         verification_commands: Sequence[str] | None = None,
+        body: str = "",
     ) -> Any:
-        """Keep it, and commit everything to the branch, with trailers and a sidecar. Done once per title."""
-        return self._drive(self._parts.milestone(title, index, tier, verification_commands))
+        """Keep it, and commit everything to the branch, with trailers and a sidecar. Done once per title.
+
+        `body` stands in the commit message below the title.
+        """
+        return self._drive(self._parts.milestone(title, index, tier, verification_commands, body))
+
+    def check_scope(self) -> Any:
+        """Stop the run if something was touched that its scope does not allow."""
+        return self._drive(self._parts.check_scope())
 
 
 def open_repository(
-    book: Book, drifting: Drifting, drive: Callable[[Part], Any], path: str, allow: Sequence[str], deny: Sequence[str]
+    book: Book,
+    drifting: Drifting,
+    drive: Callable[[Part], Any],
+    path: str,
+    allow: Sequence[str],
+    deny: Sequence[str],
+    ignored: Sequence[str],
 ) -> Part:
     """The work tree around a path, mended and compared with what the log knows."""
     options = book.options
     if options.open_workspace is None:
         raise UsageError("This run was opened without a way to open a repository.")
     scope = _scope(allow, deny)
-    workspace = options.open_workspace(path)
+    check(_scope(ignored, ()) or Scope())
+    workspace = options.open_workspace(path, ignored, book.log.store)
     parts = Workspaces(book, drifting, workspace)
     yield from parts.begin(scope)
     return Repository(parts, drive)
@@ -52,5 +67,5 @@ def open_repository(
 def _scope(allow: Sequence[str], deny: Sequence[str]) -> Scope | None:
     for patterns in (allow, deny):
         if isinstance(patterns, str):
-            raise UsageError("A scope is a list of patterns.", advice="Write ['src/**'], not 'src/**'.")
+            raise UsageError("Patterns are given as a list.", advice="Write ['src/**'], not 'src/**'.")
     return Scope(tuple(allow), tuple(deny)) if allow or deny else None

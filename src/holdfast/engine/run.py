@@ -27,6 +27,7 @@ from holdfast.engine.life import Life
 from holdfast.engine.log import RunLog
 from holdfast.engine.marks import Marks
 from holdfast.engine.steps import Steps, secret_name
+from holdfast.engine.stopping import Stopped
 from holdfast.engine.waits import LONGEST_STAY, Waits
 
 if TYPE_CHECKING:
@@ -58,10 +59,10 @@ class LiveRun:
         self._book.guard = self._life.guard
 
     def _open_repository(
-        self, drive: Callable[[Part], Any], path: str, allow: Sequence[str], deny: Sequence[str]
+        self, drive: Callable[[Part], Any], path: str, allow: Sequence[str], deny: Sequence[str], ignored: Sequence[str]
     ) -> Part:
         opened = import_module("holdfast.engine.repository").open_repository  # most runs have none
-        return opened(self._book, self._drifting, drive, path, allow, deny)  # type: ignore[no-any-return]
+        return opened(self._book, self._drifting, drive, path, allow, deny, ignored)  # type: ignore[no-any-return]
 
     def _forget(self) -> None:
         if self._token is not None:
@@ -77,6 +78,23 @@ class LiveRun:
     def resumed(self) -> bool:
         """Whether the log was there before this process."""
         return self._book.resumed
+
+    @property
+    def is_wished_to_stop(self) -> bool:
+        """Whether somebody left a message that is heard at the next boundary."""
+        return self._book.wish is not None
+
+    def keep(self, data: bytes) -> str:
+        """Store bytes as they are, by their SHA-256, which is what an event can hold."""
+        return self._book.log.store.put_artifact(data)
+
+    def keep_json(self, body: bytes) -> str:
+        """Store JSON, without the secrets in it."""
+        return self.keep(self._book.log.redact.body(body))
+
+    def kept(self, digest: str) -> bytes:
+        """What was stored. Raises NotFound or ArtifactDamaged."""
+        return self._book.log.store.get_artifact(digest)
 
 
 class Run(LiveRun):
@@ -159,9 +177,18 @@ class Run(LiveRun):
         """Ask a person. Without a terminal the process may end; `holdfast answer` and a resume go on."""
         return str(drive(self._waits.ask(question, choices, name, timeout, default)))
 
-    def sleep(self, seconds: float, *, name: str, stay: float = LONGEST_STAY) -> None:
+    def sleep(self, seconds: float, *, name: str, stay: float = LONGEST_STAY, reason: str = "sleeping") -> None:
         """Sleep over restarts. Longer than `stay` the process is not kept: the run stops, and can be resumed then."""
-        drive(self._waits.sleep(seconds, name, stay))
+        drive(self._waits.sleep(seconds, name, stay, reason))
+
+    def listen(self) -> None:
+        """Hear what others left for this run: here it stops if somebody wishes it."""
+        drive(self._book.boundary())
+
+    def stop(self, reason: str, *evidence: str) -> Stopped:
+        """Record why the run rests; the caller raises what it gets, which ends the process with the reason's code."""
+        made: Stopped = drive(self._book.stop(reason, *evidence))
+        return made
 
     def spend(self, *, tokens: int = 0, money: float = 0.0, step_id: str | None = None) -> None:
         """Count something against the budget."""
@@ -170,9 +197,14 @@ class Run(LiveRun):
     def note(self, text: str) -> None:
         self._book.record(NoteRecorded(text=text))
 
-    def workspace(self, path: str = ".", *, allow: Sequence[str] = (), deny: Sequence[str] = ()) -> Repository:
-        """The git work tree around `path`: snapshots and milestones of it, within a scope. Compared with what the log knows."""
-        made: Repository = drive(self._open_repository(drive, path, allow, deny))
+    def workspace(
+        self, path: str = ".", *, allow: Sequence[str] = (), deny: Sequence[str] = (), ignored: Sequence[str] = ()
+    ) -> Repository:
+        """The git work tree around `path`: snapshots and milestones of it, within a scope. Compared with what the log knows.
+
+        Snapshots hold files that git ignores only where a pattern in `ignored` names them.
+        """
+        made: Repository = drive(self._open_repository(drive, path, allow, deny, ignored))
         return made
 
     def __enter__(self) -> Self:

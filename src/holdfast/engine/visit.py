@@ -31,8 +31,10 @@ class Visit:
         self._book = VisitedBook(log, options, lambda: None, time.sleep)
         self._drifting = Drifting(self._book)
 
-    def workspace(self, path: str = ".", *, allow: Sequence[str] = (), deny: Sequence[str] = ()) -> Repository:
-        made: Repository = drive(open_repository(self._book, self._drifting, drive, path, allow, deny))
+    def workspace(
+        self, path: str = ".", *, allow: Sequence[str] = (), deny: Sequence[str] = (), ignored: Sequence[str] = ()
+    ) -> Repository:
+        made: Repository = drive(open_repository(self._book, self._drifting, drive, path, allow, deny, ignored))
         return made
 
     def __enter__(self) -> Self:

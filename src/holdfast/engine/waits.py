@@ -87,7 +87,7 @@ class Waits:
 
     # --- sleeping
 
-    def sleep(self, seconds: float, name: str, stay: float) -> Part:
+    def sleep(self, seconds: float, name: str, stay: float, reason: str = "sleeping") -> Part:
         book = self._book
         yield from book.boundary()
         book.claim(name)
@@ -98,7 +98,7 @@ class Waits:
             until = later(book.log.world.now(), seconds)
             yield partial(book.record, SleepStarted(sleep_id=name, until=until))
         if min(seconds_until(book.log.world.now(), until), seconds) > stay:
-            raise (yield from book.stop("sleeping", f"until {until}"))
+            raise (yield from book.stop(reason, f"until {until}"))
         yield from wait_until(book, until, seconds)
         yield partial(book.record, SleepEnded(sleep_id=name))
 

@@ -37,7 +37,7 @@ _SHOWN = 12
 
 
 class Mark(NamedTuple):
-    """A checkpoint of a repository, as its author gets to see it. `left_out` is known when it is taken, not later."""
+    """A checkpoint of a repository, as its author gets to see it. The last two are known when it is taken, not later."""
 
     checkpoint_id: str
     snapshot: str
@@ -45,6 +45,7 @@ class Mark(NamedTuple):
     index: int | None  # type: ignore[assignment]  # a tuple has a method of this name; nobody calls it here
     sidecar_written: bool | None
     left_out: tuple[str, ...] = ()
+    ignored: tuple[str, ...] = ()  # files that git ignores, and that the snapshot holds
 
 
 class Wanted(NamedTuple):
@@ -55,6 +56,7 @@ class Wanted(NamedTuple):
     index: int | None = None  # type: ignore[assignment]  # as above
     tier: str | None = None
     commands: Sequence[str] = ()
+    body: str = ""
 
 
 class Workspaces:
@@ -83,13 +85,15 @@ class Workspaces:
         """Keep the workspace under a name of its own. Done once: when the run goes on, it is remembered."""
         return (yield from self._take(Wanted(name)))
 
-    def milestone(self, title: str, index: int | None, tier: str | None, commands: Sequence[str] | None) -> Part:
+    def milestone(
+        self, title: str, index: int | None, tier: str | None, commands: Sequence[str] | None, body: str
+    ) -> Part:
         """Keep the workspace and commit it, with trailers and a sidecar. Done once per title."""
         if isinstance(commands, str):
             raise UsageError(
                 "The commands of a verification are a list.", advice="Write ['make test'], not 'make test'."
             )
-        return (yield from self._take(Wanted(title, True, index, tier, tuple(commands or ()))))
+        return (yield from self._take(Wanted(title, True, index, tier, tuple(commands or ()), body)))
 
     def _take(self, wanted: Wanted) -> Part:
         book = self._book
@@ -134,6 +138,7 @@ class Workspaces:
             created_at=book.log.world.now(),
             tier=None if wanted.tier is None else book.redacted(wanted.tier),
             verification_commands=tuple(map(book.redacted, wanted.commands)),
+            body=book.redacted(wanted.body),
         )
         yield partial(book.record, started)
         return (yield from self._make(checkpoint_id, leave))
@@ -145,6 +150,11 @@ class Workspaces:
                 f"The next milestone has an index of {following} or more, not {given}.", advice="Leave it out."
             )
         return following if given is None else given
+
+    def check_scope(self) -> Part:
+        """Stop the run if something was touched that its scope does not allow."""
+        yield from self._book.boundary()
+        return (yield from self._arrival.check_scope())
 
     # --- making it
 
@@ -163,7 +173,8 @@ class Workspaces:
         return (yield from self._complete(checkpoint_id, known, made, commit))
 
     def _order(self, checkpoint_id: str, known: WorkspaceState) -> tuple[str, str, str | None, str | None]:
-        message = with_trailers(PREFIX + known.title, self._book.log.run_id, checkpoint_id, known.index or 0)
+        whole = f"{PREFIX}{known.title}\n\n{known.body}"
+        message = with_trailers(whole, self._book.log.run_id, checkpoint_id, known.index or 0)
         return checkpoint_id, message, known.branch, known.parent
 
     def _complete(self, checkpoint_id: str, known: WorkspaceState, made: Snapshot, commit: str | None) -> Part:
@@ -184,7 +195,7 @@ class Workspaces:
             left_out=tuple(map(book.short, made.left_out[:_SHOWN])),
         )
         state = yield partial(book.record, *more, complete, *self._surroundings(commit))
-        return _mark(checkpoint_id, state.workspaces[checkpoint_id], made.left_out)
+        return _mark(checkpoint_id, state.workspaces[checkpoint_id], made.left_out, made.ignored)
 
     def _surroundings(self, commit: str | None) -> list[Event]:
         """A lockfile that the run itself committed is what it knows from now on."""
@@ -226,7 +237,7 @@ class Workspaces:
         book = self._book
         try:
             assert book.options.open_workspace is not None
-            there = book.options.open_workspace(known.repo)
+            there = book.options.open_workspace(known.repo, (), book.log.store)
         except HoldfastError as error:
             yield partial(book.record, CheckpointAbandoned(checkpoint_id=checkpoint_id, why=book.said(error)))
             return
@@ -271,5 +282,9 @@ def sidecar_of(run_id: str, checkpoint_id: str, known: WorkspaceState, now: str)
     )
 
 
-def _mark(checkpoint_id: str, known: WorkspaceState, left_out: tuple[str, ...] = ()) -> Mark:
-    return Mark(checkpoint_id, known.snapshot or "", known.commit, known.index, known.sidecar_written, left_out)
+def _mark(
+    checkpoint_id: str, known: WorkspaceState, left_out: tuple[str, ...] = (), ignored: tuple[str, ...] = ()
+) -> Mark:
+    return Mark(
+        checkpoint_id, known.snapshot or "", known.commit, known.index, known.sidecar_written, left_out, ignored
+    )

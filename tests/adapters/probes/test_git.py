@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 import time
 
 import pytest
 
-from holdfast.adapters.probes import EffectError, GitBranch, GitCommit, GitTag
+from holdfast.adapters.probes import EffectError, GitBranch, GitCommit, GitTag, git_index
 from holdfast.adapters.probes.common import at_rest, hold
-from holdfast.adapters.probes.git import with_trailer
+from holdfast.adapters.probes.git_index import Stage
+from holdfast.adapters.probes.git_ref import with_trailer
+from holdfast.adapters.probes.git_runner import Git
 from holdfast.core.errors import UsageError
 from holdfast.core.plain import check_plain
+from tests.adapters.probes.killing import in_child
 
 KEY = "effect-1"
 BOTH = ("old.txt", "new.txt")
@@ -246,24 +250,91 @@ def test_a_lock_that_was_ours_is_recognised_and_removed(repo, git, commit):
         with pytest.raises(SystemExit):
             effect.act(KEY)
     assert made and (repo / ".git" / "index.lock").exists()
-    assert effect.probe(KEY).settled_as == "not_done"
-    effect.act(KEY)
+    assert effect.probe(KEY).settled_as == "done"
     assert not (repo / ".git" / "index.lock").exists() and git(repo, "status", "--porcelain") == ""
+    assert leftovers(repo) == []
 
 
-def test_an_index_that_changes_meanwhile_is_not_overwritten(repo, git, commit, monkeypatch):
+def leftovers(repo):
+    return [name for name in os.listdir(repo / ".git") if name.startswith("holdfast-")]
+
+
+def test_an_index_that_changes_meanwhile_keeps_that_and_gets_the_commit(repo, git, commit, monkeypatch):
+    git(repo, "rm", "-q", "--cached", "old.txt")
+    git(repo, "commit", "-q", "-m", "without it")
     effect = commit(paths=["old.txt"])
-    link = os.link
+    link, done = os.link, []
 
     def change(source, target, **more):
-        git(repo, "add", "new.txt")
+        if not done:
+            done.append(git(repo, "add", "new.txt"))
         link(source, target, **more)
 
     monkeypatch.setattr(os, "link", change)
-    with pytest.raises(EffectError, match="changed meanwhile"):
-        effect.act(KEY)
-    assert git(repo, "status", "--porcelain").splitlines() == ["A  new.txt", " M old.txt"]
-    assert effect.probe(KEY).settled_as == "not_done"
+    effect.act(KEY)
+    assert done and git(repo, "status", "--porcelain").splitlines() == ["A  new.txt"]
+    assert leftovers(repo) == []
+
+
+def killed_before_the_index_has_it(effect):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Stage, "finish", lambda stage: os.kill(os.getpid(), signal.SIGKILL))
+        assert in_child(lambda: effect.act(KEY)) == signal.SIGKILL
+
+
+@pytest.mark.parametrize("way", ["probe", "act", "another act"])
+def test_a_kill_behind_the_commit_leaves_an_index_that_the_next_look_brings_up_to_date(repo, git, commit, way):
+    git(repo, "add", "old.txt")  # staged, and then changed again: what is committed is what is on disk
+    (repo / "old.txt").write_text("changed again\n")
+    (repo / "own.txt").write_text("own\n")
+    git(repo, "add", "own.txt")
+    effect = commit()
+    killed_before_the_index_has_it(effect)
+    assert "MM old.txt" in git(repo, "status", "--porcelain") and leftovers(repo)
+    if way == "another act":
+        commit(paths=None).act("another")
+        assert git(repo, "diff", "--stat", "main~1", "main", "--", *BOTH) == "", "it does not undo the first"
+    else:
+        effect.probe(KEY) if way == "probe" else effect.act(KEY)
+        assert git(repo, "status", "--porcelain") == "A  own.txt"
+    assert leftovers(repo) == []
+
+
+def test_what_was_staged_after_the_kill_stays_staged(repo, git, commit):
+    (repo / "gone.txt").write_text("gone\n")
+    git(repo, "add", "gone.txt")
+    git(repo, "commit", "-q", "-m", "one more")
+    (repo / "gone.txt").unlink()
+    effect = commit(paths=[*BOTH, "gone.txt"])
+    killed_before_the_index_has_it(effect)
+    (repo / "old.txt").write_text("mine\n")
+    git(repo, "add", "old.txt")
+    assert effect.probe(KEY).settled_as == "done"
+    assert git(repo, "status", "--porcelain") == "M  old.txt" and git(repo, "show", ":old.txt") == "mine"
+    assert leftovers(repo) == []
+
+
+def test_files_of_a_commit_that_never_came_to_be_are_removed_and_the_index_is_left_alone(repo, git, commit):
+    effect = commit()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Git, "move", lambda *_: os.kill(os.getpid(), signal.SIGKILL))
+        assert in_child(lambda: effect.act(KEY)) == signal.SIGKILL
+    assert leftovers(repo) and git(repo, "status", "--porcelain").splitlines() == [" M old.txt", "?? new.txt"]
+    with pytest.raises(EffectError, match="nothing to commit"):
+        commit(paths=["none.txt"]).act("another")
+    assert leftovers(repo) == [] and git(repo, "status", "--porcelain").splitlines() == [" M old.txt", "?? new.txt"]
+
+
+def test_an_index_that_is_locked_all_the_time_is_brought_up_to_date_by_the_next_act(repo, git, commit, monkeypatch):
+    effect, lock = commit(), repo / ".git" / "index.lock"
+    monkeypatch.setattr(git_index, "_ATTEMPTS", 2)
+    real = Git.move
+    monkeypatch.setattr(Git, "move", lambda *more: (real(*more), lock.touch()))
+    assert effect.act(KEY)["commit"] == git(repo, "rev-parse", "main")
+    assert leftovers(repo)
+    lock.unlink()
+    assert effect.probe(KEY).settled_as == "done"
+    assert git(repo, "status", "--porcelain") == "" and leftovers(repo) == []
 
 
 @pytest.mark.parametrize("path", ["", "/etc/passwd", "../x", "a/../../x", ".", "a//b", "./a", "a/", "x\0y"])
@@ -505,7 +576,7 @@ def test_a_program_of_the_current_folder_is_never_taken_for_git(repo, git, envir
 
 def test_while_an_act_is_at_work_the_probe_waits_and_then_knows_nothing(repo, environ, monkeypatch):
     effect = GitBranch.prepare(str(repo), "x", environ=environ)
-    monkeypatch.setattr("holdfast.adapters.probes.git.at_rest", lambda folder: at_rest(folder, 0.05))
+    monkeypatch.setattr("holdfast.adapters.probes.git_ref.at_rest", lambda folder: at_rest(folder, 0.05))
     with hold(str(repo / ".git")):
         assert effect.probe(KEY).settled_as == "unknown"
     assert effect.probe(KEY).settled_as == "not_done"

@@ -33,7 +33,7 @@ def test_no_program_of_the_repository_runs_in_any_of_the_verbs(hostile, environ,
     environ = {**environ, "HOLDFAST_STORE": str(tmp_path / "store" / "holdfast.db"), "PATH": os.environ["PATH"]}
     mark = holdfast(hostile, environ, ["checkpoint", "first", "--json"])
     assert mark.returncode == 0, mark.stderr
-    checkpoint_id = json.loads(mark.stdout)["checkpoint"]["checkpoint_id"]
+    checkpoint_id = json.loads(mark.stdout)["checkpoint_id"]
     codes = {}
     for number, words in enumerate(COMMANDS):
         named = [
@@ -58,7 +58,7 @@ def test_names_that_look_like_options_are_names(repo, git, environ, tmp_path, na
     git(repo, "symbolic-ref", "HEAD", f"refs/heads/{name.replace(' ', '_')}")
     mark = holdfast(repo, environ, ["checkpoint", "--json", "--", name])
     assert mark.returncode == 0, mark.stderr
-    checkpoint_id = json.loads(mark.stdout)["checkpoint"]["checkpoint_id"]
+    checkpoint_id = json.loads(mark.stdout)["checkpoint_id"]
     shown = holdfast(repo, environ, ["show", checkpoint_id, "--diff"])
     assert shown.returncode == 0 and "a file" in shown.stdout
     back = holdfast(repo, environ, ["restore", checkpoint_id, "--into", str(tmp_path / "into")])

@@ -123,6 +123,12 @@ def recover(effect, world, count):
     assert count(world) == 1
 
 
+def check_index(world, before, committed, where):
+    """The user's index is as it was, or, once the probe has seen the commit, as the commit has it."""
+    assert world.git(world.repo, "status", "--porcelain") == "" if committed else True, where
+    assert committed or world.git(world.repo, "ls-files", "--stage") == before, where
+
+
 @pytest.mark.parametrize("name", EFFECTS)
 def test_killed_at_every_call_the_probe_says_what_plain_git_sees(name, fresh, folder, record_property):
     make, count = EFFECTS[name]
@@ -134,6 +140,7 @@ def test_killed_at_every_call_the_probe_says_what_plain_git_sees(name, fresh, fo
     calls, tried = front.called(), 0
     for number, how, pause in points(calls):
         world = fresh(staged)
+        index = world.git(world.repo, "ls-files", "--stage")
         effect = make(world, world.environ)
         doomed = make(world, {**world.environ, **front.strike(number, how, pause)})
         status = in_child(lambda act=doomed.act: act(KEY))
@@ -147,6 +154,8 @@ def test_killed_at_every_call_the_probe_says_what_plain_git_sees(name, fresh, fo
             assert answer.settled_as == ("done" if count(world) else "not_done"), where
         assert count(world) in (0, 1), where
         assert not (world.repo / ".git" / "index.lock").exists(), where
+        if how != "orphan":
+            check_index(world, index, name.startswith("commit") and answer.settled_as == "done", where)
         recover(effect, world, count)
         assert effect.probe(KEY).settled_as == "done", where
         assert world.git(world.repo, "fsck", "--strict", "--no-dangling") == "", where

@@ -33,11 +33,10 @@ from holdfast.adapters.git.history_patches import (
 )
 from holdfast.adapters.probes.common import EffectError
 from holdfast.adapters.probes.git_runner import Git
+from holdfast.core.line import Commit, Line
 from holdfast.core.position import (
-    Commit,
     Found,
     Known,
-    Line,
     Pair,
     Position,
     above,
@@ -71,17 +70,23 @@ def find(
     rewrites: Sequence[tuple[str, str]] = (),
     head: str = "HEAD",
     allow_legacy: bool = True,
+    imported: bool = False,
     checkpoint_id: str | None = None,
 ) -> Position:
-    """Where the highest milestone of this run is in the history of `head`; of one checkpoint, if its id is given."""
+    """Where the highest milestone of this run is in the history of `head`; of one checkpoint, if its id is given.
+
+    `imported`: the run came from Runr, whose subjects name it by the id that it had there.
+    """
     line = read_line(git, head)
     if line is None:
         return nowhere(f"The position of run {run_id} is unknown: {head!r:.120} is no commit, or none yet.", ())
+    if imported:
+        line = line.imported_as(run_id)
     search = _Search(git, run_id, of_run(records, run_id), line, checkpoint_id)
     search.look(rewrites)
     if allow_legacy and checkpoint_id is None:
         search.look_for_legacy()
-    return answer(search.found, search.wanted, line, search.notes) or search.nothing()
+    return answer(search.found, search.wanted, line, search.notes, checkpoint_id is None) or search.nothing()
 
 
 class _Search:

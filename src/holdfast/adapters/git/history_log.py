@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from holdfast.adapters.probes.common import EffectError
 from holdfast.adapters.probes.git_runner import Git, complaint
-from holdfast.core.position import Commit, Line
+from holdfast.core.line import Commit, Line
 from holdfast.core.sidecar import is_sha
 from holdfast.core.subjects import Said, read_message
 

@@ -10,11 +10,13 @@ from holdfast.adapters.git import history, hooks, sidecars, touched, workspace
 from holdfast.adapters.git.history_log import read_line
 from holdfast.adapters.git.ws_desk import own_folder, turn
 from holdfast.adapters.probes.common import EffectError
-from holdfast.adapters.probes.git import GitCommit, NothingToCommit, refuse_unfinished
+from holdfast.adapters.probes.git import GitCommit, NothingToCommit
+from holdfast.adapters.probes.git_ref import refuse_unfinished
 from holdfast.adapters.probes.git_runner import Git, find_repository
 from holdfast.core.errors import HoldfastError, UsageError
 from holdfast.core.guards import Touched
-from holdfast.core.position import Commit, Known
+from holdfast.core.line import Commit
+from holdfast.core.position import Known, Position
 from holdfast.core.repo_drift import BASE, Seen
 from holdfast.core.sidecar import Sidecar
 from holdfast.core.subjects import CHECKPOINT, PREFIX
@@ -31,32 +33,42 @@ class CommitUnknown(HoldfastError):
 
 
 class GitWorkspace:
-    """A work tree, by the path of any folder in it. The main work tree holds the sidecars of all of them."""
+    """A work tree, by the path of any folder in it. The main work tree holds the sidecars of all of them.
 
-    def __init__(self, path: str, environ: Mapping[str, str], policy: workspace.Policy | None = None) -> None:
+    `ignored` are patterns of ignored files that snapshots hold too; `own` is a store that may lie in the work tree.
+    """
+
+    def __init__(
+        self, path: str, environ: Mapping[str, str], ignored: Sequence[str] = (), own: Sequence[str] = ()
+    ) -> None:
         self.place = place = find_repository(top_of(path))
         self.git = Git(place, environ)
+        self.git.own = tuple(own)
         self.top = place.top
         is_plain = os.path.basename(place.common) == ".git"  # work trees of a bare repository share its own folder
         self.main = os.path.dirname(place.common) if is_plain else place.common
         self.sidecars = os.path.join(self.main, ".holdfast", "checkpoints")
         self._environ = environ
-        self._policy = policy or workspace.Policy()
+        self._policy = workspace.Policy(tuple(ignored))
 
     # --- the workspace
 
     def where(self) -> tuple[str | None, str | None]:
-        branch = self.git.head_ref()
+        commit, branch = self._head()
         for name, what in ((branch or "", "branch"), (self.top, "folder")):
             if not is_text(name):
                 raise UsageError(f"The name of the {what} {name!r:.120} is not UTF-8, and a log holds only text.")
-        finished = self.git.ask("rev-parse", "--verify", "--quiet", "--end-of-options", "HEAD^{commit}")
-        return (None if finished.code else finished.out.decode().strip()), branch
+        return commit, branch
+
+    def _head(self) -> tuple[str | None, str | None]:
+        """Commit and branch by one call of git, where there is a commit."""
+        both = self.git.ask("rev-parse", "HEAD^{commit}", "--symbolic-full-name", "HEAD")
+        lines = both.out.splitlines()
+        if both.code or len(lines) != 2:
+            return None, self.git.head_ref()
+        return lines[0].decode(), None if lines[1] == b"HEAD" else os.fsdecode(lines[1])
 
     def snapshot(self, checkpoint_id: str, now: str) -> workspace.Snapshot:
-        known = self.kept(checkpoint_id)
-        if known is not None:
-            return known
         return workspace.keep(self.git, checkpoint_id, workspace.take(self.git, checkpoint_id, now, self._policy))
 
     def kept(self, checkpoint_id: str) -> workspace.Snapshot | None:
@@ -173,13 +185,15 @@ class GitWorkspace:
         snapshots: Sequence[str],
         given_up: Sequence[str],
         base: str | None,
+        *,
+        legacy: bool = False,
+        imported: bool = False,
     ) -> Seen:
         head, branch = self.where()
         changed, environment = self.changed(), self.environment()
         theirs = {(one.checkpoint_id, one.sha) for one in records}
         mine = [one for one in self.known() if one.run_id == run_id and (one.checkpoint_id, one.sha) not in theirs]
-        rewrites = hooks.read_rewrites(self.git)
-        position = history.find(self.git, run_id, [*records, *mine], rewrites=rewrites, allow_legacy=False)
+        position = self.find(run_id, [*records, *mine], legacy=legacy, imported=imported)
         ref, overlap = self._overlap(before or {}, environment, base)
         return Seen(
             head,
@@ -192,6 +206,25 @@ class GitWorkspace:
             ref,
         )
 
+    def find(
+        self, run_id: str, records: Sequence[Known], checkpoint_id: str | None = None, *, legacy: bool, imported: bool
+    ) -> Position:
+        """Where a milestone is in the history of HEAD, by every kind of evidence there is: the last one, or this one."""
+        rewrites = hooks.read_rewrites(self.git)
+        return history.find(
+            self.git,
+            run_id,
+            records,
+            rewrites=rewrites,
+            allow_legacy=legacy,
+            imported=imported,
+            checkpoint_id=checkpoint_id,
+        )
+
+    def unexplained(self, commit: str) -> int:
+        line = read_line(self.git, "HEAD")
+        return 0 if line is None else line.unexplained(commit)
+
     def changed(self) -> list[str]:
         return [f"{change.kind}: {change.path}" for change in workspace.changed(self.git)]
 
@@ -199,11 +232,11 @@ class GitWorkspace:
         return self.git.ask("cat-file", "-e", f"{commit}^{{commit}}").code == 0
 
     def _is_as_kept(self, snapshots: Sequence[str], given_up: Sequence[str]) -> bool:
-        """Whether the work tree is just what one of the snapshots holds."""
+        """Whether the work tree is just what one of the snapshots holds. Ignored files never count: git calls them no change."""
         refs = workspace.kept(self.git)
         candidates = [*snapshots, *(refs[name] for name in given_up if name in refs)]
-        trees = {self.tree_of(sha) for sha in candidates if self.has(sha)}
-        return bool(trees) and workspace.tree_now(self.git, self._policy) in trees
+        trees = {workspace.plain_tree_of(self.git, sha) for sha in candidates if self.has(sha)}
+        return bool(trees) and workspace.tree_now(self.git) in trees
 
     def environment(self) -> dict[str, str]:
         taken = fingerprint.take(self.top, self._environ)

@@ -2,8 +2,8 @@
 
 Git itself writes the files, by the rules of a checkout: it does not follow links out of the tree, does not touch `.git`,
 and does not overwrite what differs from what it was told is there. Files that git converts are then made what they were,
-byte for byte. The index is put in place last and at once. Ignored files are left alone; one that is in the way is a reason
-to refuse.
+byte for byte. The index is put in place last and at once. Ignored files are left alone, but for those that the snapshot
+holds; one that is in the way is a reason to refuse.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from holdfast.adapters.git.ws_scan import GITLINK, KINDS, LIST, Change, joined, 
 from holdfast.adapters.probes.git_runner import Git, complaint, find_repository
 from holdfast.core.errors import HoldfastError, UsageError
 
-EVERYTHING = Policy(ignored=False, largest=1 << 62)  # before files are replaced, none is too large to keep
+EVERYTHING = Policy(largest=1 << 62)  # before files are replaced, none is too large to keep
 UNBORN = "refs/heads/holdfast/"
 _ELSEWHERE = "`holdfast restore CHECKPOINT --into NEW_WORKTREE` brings it back beside what is here."
 
@@ -170,7 +170,7 @@ def in_place(git: Git, checkpoint_id: str, keep_as: str, now: str) -> Restored:
     with open_desk(git, keep_as) as desk:
         _refuse_locked(desk)
         users = read_index(desk.place)
-        before = take_at(desk, keep_as, seconds, EVERYTHING)
+        before = take_at(desk, keep_as, seconds, _as_wide_as(parts))
         _refuse_other_head((before.head, before.branch), (snapshot.head, snapshot.branch))
         desk.ask("update-index", "-q", "--refresh", index=desk.path("index"))  # whatever it finds, `read-tree` judges
         differences = _differences(desk, before.tree, snapshot.tree)
@@ -188,15 +188,21 @@ def in_place(git: Git, checkpoint_id: str, keep_as: str, now: str) -> Restored:
 
 def preview(git: Git, checkpoint_id: str) -> list[Change]:
     """What `in_place` would change in the work tree, or why it would refuse. Writes nothing into the repository."""
-    snapshot = read_parts(git, checkpoint_id).snapshot
+    parts = read_parts(git, checkpoint_id)
+    snapshot = parts.snapshot
     with TemporaryDirectory(prefix="holdfast-") as home, open_desk(git, checkpoint_id, home) as desk:
         _refuse_locked(desk)
         desk.write_objects_here()
-        found = gather(desk, EVERYTHING)
+        found = gather(desk, _as_wide_as(parts))
         _refuse_other_head((found.head, found.branch), (snapshot.head, snapshot.branch))
         rows = _differences(desk, found.tree, snapshot.tree)
         _refuse_in_the_way(desk, rows)
     return [Change(os.fsdecode(row.path), KINDS[row.kind]) for row in rows]
+
+
+def _as_wide_as(parts: Parts) -> Policy:
+    """Everything, and of the ignored files those that this snapshot may replace."""
+    return EVERYTHING._replace(named=frozenset(map(os.fsencode, parts.snapshot.ignored)))
 
 
 def _refuse_locked(desk: Desk) -> None:

@@ -1,7 +1,8 @@
 """Everything that changed since a commit: committed, staged, not staged, untracked, ignored. Only looks, at what is there.
 
 What cannot be told apart is kept: if git cannot say which files are ignored, none is taken for one. Files behind
-`assume-unchanged` or `skip-worktree` are looked at too; what is inside of a submodule or a nested repository is not.
+`assume-unchanged` or `skip-worktree` are looked at too; what is inside of a submodule or a nested repository is not. Our own
+files are never among them.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from holdfast.adapters.git.ignoring import check_ignore
+from holdfast.adapters.git.ws_scan import Own
 from holdfast.adapters.probes.common import EffectError
 from holdfast.adapters.probes.git_runner import Git, complaint
 from holdfast.adapters.probes.programs import Limits
@@ -41,7 +43,8 @@ def touched(git: Git, base: str | None) -> tuple[list[Touched], str]:
     others = _paths(git("ls-files", "--others", "-z"))
     ignored, how = _ignored(git, others)
     found.update(dict.fromkeys(Touched(path, kind="untracked", ignored=path in ignored) for path in others))
-    return [one._replace(mark=_mark(git, one.path)) for one in found], how
+    own = Own(git)
+    return [one._replace(mark=_mark(git, one.path)) for one in found if os.fsencode(one.path) not in own], how
 
 
 def between(git: Git, old: str, new: str) -> list[Touched]:
@@ -53,6 +56,7 @@ def between(git: Git, old: str, new: str) -> list[Touched]:
 def _patient(git: Git) -> Git:
     """The same git, with patience for long listings."""
     more = Git(git.place, git.given, git.limits.seconds)
+    more.own = git.own
     more.limits = Limits(git.limits.seconds, MOST)
     return more
 

@@ -9,6 +9,7 @@ work tree. That one has in its tree
     left_out    what this snapshot does not cover, one path and reason each
     present     what is on disk although the index says it need not be
     raw         the bytes on disk of the files that git converts on the way in and out
+    ignored     the paths of ignored files that it holds, because they were asked for
 
 so that one ref keeps all of it from being collected. Refuses a ref that points at something else than it should.
 """
@@ -32,7 +33,7 @@ from holdfast.adapters.git.ws_facts import REFS, Facts
 from holdfast.adapters.git.ws_gather import Gathered, Policy, gather
 from holdfast.adapters.git.ws_objects import IDENTITY, Commit, Maker, NotASnapshot, parse_commit, seconds_of
 from holdfast.adapters.git.ws_refs import change_ref
-from holdfast.adapters.git.ws_scan import GITLINK, STATUS, Change, changes_of, joined, parse_status
+from holdfast.adapters.git.ws_scan import GITLINK, STATUS, Change, Own, changes_of, joined, parse_status
 from holdfast.adapters.probes.common import EffectError
 from holdfast.adapters.probes.git_runner import Git, check_id, complaint
 from holdfast.core import ids
@@ -54,6 +55,7 @@ __all__ = [
     "keep",
     "kept",
     "object_format",
+    "plain_tree_of",
     "read",
     "read_parts",
     "take",
@@ -67,7 +69,7 @@ _NONE = b"none"
 
 
 class Snapshot(NamedTuple):
-    """A workspace as it was. `left_out` names what is not covered, each with its reason."""
+    """A workspace as it was. `left_out` names what is not covered, each with its reason, `ignored` what was ignored and is."""
 
     sha: str
     tree: str
@@ -75,6 +77,7 @@ class Snapshot(NamedTuple):
     branch: str | None
     ref: str | None
     left_out: tuple[str, ...]
+    ignored: tuple[str, ...] = ()
 
 
 # --- taking
@@ -104,14 +107,24 @@ def take_at(desk: Desk, checkpoint_id: str, seconds: int, policy: Policy) -> Sna
     _sync(desk, facts)
     if found.reusable:
         _remember(desk, found, checkpoint_id, sha, beside, held)
-    return Snapshot(sha, found.tree, found.head, found.branch, None, found.left_out)
+    ignored = tuple(map(os.fsdecode, found.ignored))
+    return Snapshot(sha, found.tree, found.head, found.branch, None, found.left_out, ignored)
 
 
 def tree_now(git: Git, policy: Policy = DEFAULT) -> str:
-    """The tree that a snapshot would have now. Writes no object into the repository."""
+    """The tree that a snapshot would have now, without ignored files. Writes no object into the repository."""
     with TemporaryDirectory(prefix="holdfast-") as home, open_desk(git, "tree", home) as desk:
         desk.write_objects_here()
-        return gather(desk, policy).tree
+        return gather(desk, policy).plain_tree
+
+
+def plain_tree_of(git: Git, sha: str) -> str | None:
+    """The tree of a snapshot without ignored files, to compare with `tree_now`; None if it is no snapshot of ours."""
+    try:
+        commit = _ours(git, sha)
+    except NotASnapshot:
+        return None
+    return commit.trailers.get("Holdfast-Plain", commit.tree.encode()).decode("ascii", "replace")
 
 
 def _is_same(facts: Facts, found: Gathered) -> bool:
@@ -137,6 +150,8 @@ def _held(desk: Desk, maker: Maker, found: Gathered) -> dict[str, list[str]]:
             held["present"] = ["blob", maker.blob(joined(found.present))]
     if found.left_out:
         held["left_out"] = ["blob", maker.blob(joined(map(os.fsencode, found.left_out)))]
+    if found.ignored:
+        held["ignored"] = ["blob", maker.blob(joined(found.ignored))]
     if found.raw:
         rows = [(mode, name.encode(), path) for path, (mode, name) in found.raw.items()]
         held["raw"] = ["tree", _tree_of(desk, "raw", rows)]
@@ -182,6 +197,8 @@ def _message(checkpoint_id: str, found: Gathered) -> bytes:
         "Head": (found.head or "").encode() or _NONE,
         "Branch": os.fsencode(found.branch or "") or _NONE,
     }
+    if found.ignored:
+        rows["Plain"] = found.plain_tree.encode()
     trailers = b"".join(b"Holdfast-%s: %s\n" % (name.encode(), value) for name, value in rows.items())
     return b"Workspace of checkpoint %s\n\n%s" % (checkpoint_id.encode(), trailers)
 
@@ -279,9 +296,15 @@ def read_parts(git: Git, checkpoint_id: str) -> Parts:
     beside = parse_commit(git.body_of(commit.parents[-1], "commit"))
     age = beside.trailers.get("Holdfast-Index-Mtime", b"0")
     held = _entries(git, beside.tree)
-    left_out = git.body_of(held["left_out"], "blob") if "left_out" in held else b""
-    rows = tuple(os.fsdecode(row) for row in left_out.split(b"\0") if row)
-    return Parts(Snapshot(sha, commit.tree, head, branch, ref, rows), held, int(age) if age.isdigit() else 0)
+    snapshot = Snapshot(
+        sha, commit.tree, head, branch, ref, _rows(git, held.get("left_out")), _rows(git, held.get("ignored"))
+    )
+    return Parts(snapshot, held, int(age) if age.isdigit() else 0)
+
+
+def _rows(git: Git, blob: str | None) -> tuple[str, ...]:
+    body = b"" if blob is None else git.body_of(blob, "blob")
+    return tuple(os.fsdecode(row) for row in body.split(b"\0") if row)
 
 
 def _ours(git: Git, sha: str) -> Commit:
@@ -323,4 +346,4 @@ def changed(git: Git) -> list[Change]:
     finished = git.ask(*STATUS)
     if finished.code:
         raise WorkspaceError(f"`git status` failed: {complaint(finished)}")
-    return changes_of(parse_status(finished))
+    return changes_of(parse_status(finished, Own(git)))

@@ -10,7 +10,7 @@ import hashlib
 import json
 import os
 from contextlib import suppress
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from holdfast.adapters.git.ws_desk import Desk, IndexFile, make_file, stamp_of
 from holdfast.adapters.ledger import read_all
@@ -41,10 +41,10 @@ class Facts(NamedTuple):
     synced_ns: int
 
 
-def key_of(git: Git, place: Repository, index: IndexFile, policy: tuple[Any, ...]) -> str:
-    """The user's index, what is ignored, and what is asked for."""
+def key_of(git: Git, place: Repository, index: IndexFile, largest: int) -> str:
+    """The user's index, what is ignored, what is ours, and how large a file may be."""
     excludes = [stamp_at(path) for path in exclude_files(git, place)]
-    said = json.dumps([VERSION, place.top, policy, excludes, sorted(git.settings)]).encode()
+    said = json.dumps([VERSION, place.top, largest, excludes, sorted(git.settings), git.own]).encode()
     return hashlib.sha256(said + hashlib.sha256(index.data).digest() + bytes([index.stamp is not None])).hexdigest()
 
 

@@ -23,6 +23,7 @@ from holdfast.adapters.git.ws_scan import (
     STATUS,
     Entry,
     Flags,
+    Own,
     Scan,
     joined,
     parse_flags,
@@ -32,6 +33,7 @@ from holdfast.adapters.git.ws_scan import (
 from holdfast.adapters.git.ws_submodules import strangers
 from holdfast.adapters.probes.git_config import filters_of_repository
 from holdfast.adapters.probes.git_runner import complaint
+from holdfast.core.guards import matches
 
 ATTEMPTS = 3  # files come and go while they are read
 _KINDS = {
@@ -44,10 +46,19 @@ _KINDS = {
 
 
 class Policy(NamedTuple):
-    """What belongs to a snapshot: ignored files or not, and how large one file may be."""
+    """What belongs to a snapshot: ignored files by patterns as for a scope, or by name, and how large one file may be."""
 
-    ignored: bool = False
+    ignored: tuple[str, ...] = ()
     largest: int = 100 * 1024 * 1024
+    named: frozenset[bytes] = frozenset()
+
+    def wants(self, path: bytes) -> bool:
+        """Whether an ignored file is to be kept."""
+        return path in self.named or any(matches(pattern, os.fsdecode(path)) for pattern in self.ignored)
+
+    @property
+    def is_plain(self) -> bool:
+        return not self.ignored and not self.named
 
 
 class Plan(NamedTuple):
@@ -56,12 +67,15 @@ class Plan(NamedTuple):
     put: tuple[bytes, ...]
     remove: tuple[bytes, ...]
     left_out: tuple[str, ...]
+    ignored: tuple[bytes, ...]  # to put in as well, but apart
 
 
 class Gathered(NamedTuple):
     """The work tree as a tree, and all that is to be kept beside it."""
 
     tree: str
+    plain_tree: str  # without ignored files
+    ignored: tuple[bytes, ...]  # those that are in the tree
     head: str | None
     branch: str | None
     users: IndexFile  # the index of the user
@@ -91,11 +105,12 @@ class _Gatherer:
         self.desk, self.policy = desk, policy
         self.private = desk.path("index")
         self.filters = filters_of_repository(desk.git.settings)
+        self.own = Own(desk.git)
 
     def go(self) -> Gathered:
         index = read_index(self.desk.place)
-        key = key_of(self.desk.git, self.desk.place, index, tuple(self.policy))
-        facts = None if self.filters else load(self.desk, key)
+        key = key_of(self.desk.git, self.desk.place, index, self.policy.largest)
+        facts = load(self.desk, key) if self.policy.is_plain and not self.filters else None
         present: tuple[bytes, ...] = ()
         if facts is not None:
             flags = Flags((), (), tuple(map(os.fsencode, facts.gitlinks)))
@@ -121,11 +136,15 @@ class _Gatherer:
         plan: Plan,
     ) -> Gathered:
         refused = self._apply(plan)
+        plain = facts.tree if facts and not plan.put and not plan.remove else self._tree()
+        refused += self._put(plan.ignored)
         conversion = Conversion(self.desk, self.policy.largest, index.data)
         strange = conversion.strange(self.filters)
         left_out = (*plan.left_out, *refused, *strangers(self.desk, flags.gitlinks), *strange.values())
         return Gathered(
-            facts.tree if facts and not plan.put and not plan.remove else self._tree(),
+            self._tree() if plan.ignored else plain,
+            plain,
+            plan.ignored,
             scan.head,
             self._branch(scan),
             index,
@@ -136,7 +155,7 @@ class _Gatherer:
             flags.gitlinks,
             present,
             _raw(conversion, facts, scan, plan, strange),
-            not flags.skipped and not strange,
+            self.policy.is_plain and not flags.skipped and not strange,
         )
 
     # --- the beginning
@@ -170,11 +189,11 @@ class _Gatherer:
     # --- looking
 
     def scan(self) -> Scan:
-        argv = (*STATUS, IGNORED) if self.policy.ignored else STATUS
+        argv = STATUS if self.policy.is_plain else (*STATUS, IGNORED)
         finished = self.desk.ask(*argv, index=self.private)
         if finished.code:
             raise WorkspaceError(f"`git status` failed: {complaint(finished)}")
-        return parse_status(finished)
+        return parse_status(finished, self.own)
 
     def _branch(self, scan: Scan) -> str | None:
         """The full name. Git's short one does not tell a branch called `(detached)` from none, nor names what is no branch."""
@@ -185,6 +204,7 @@ class _Gatherer:
     def plan(self, scan: Scan) -> Plan:
         put: list[bytes] = []
         remove: list[bytes] = []
+        ignored: list[bytes] = []
         left_out = [shown(path, f"it could not be opened ({os.fsdecode(why)})") for path, why in scan.unopened]
         for entry in scan.entries:
             if entry.on_disk == ".":
@@ -195,13 +215,15 @@ class _Gatherer:
                 continue
             remove += [entry.path] if self._is_gone(entry, why) else []
             left_out += [shown(entry.path, why)] if why else []
-        for path in scan.untracked:
-            why = "it is a repository of its own" if path.endswith(b"/") else self._why_not(path)
-            if why is None:
-                put.append(path)
-            elif why:
-                left_out.append(shown(path, why))
-        return Plan(tuple(put), tuple(remove), tuple(left_out))
+        wanted = [path for path in scan.ignored if self.policy.wants(path)]
+        for paths, kept in ((scan.untracked, put), (wanted, ignored)):
+            for path in paths:
+                why = "it is a repository of its own" if path.endswith(b"/") else self._why_not(path)
+                if why is None:
+                    kept.append(path)
+                elif why:
+                    left_out.append(shown(path, why))
+        return Plan(tuple(put), tuple(remove), tuple(left_out), tuple(ignored))
 
     def _why_not_entry(self, entry: Entry) -> str | None:
         """None: put it in. Else why it is left out; nothing to say if it is simply not there any more."""
@@ -240,15 +262,18 @@ class _Gatherer:
         if plan.remove:
             paths = joined(plan.remove)
             self.desk.run("update-index", "--force-remove", "-z", "--stdin", stdin=paths, index=self.private)
-        if not plan.put:
+        return self._put(plan.put)
+
+    def _put(self, paths: Sequence[bytes]) -> list[str]:
+        if not paths:
             return []
         argv = ("update-index", "--add", "--remove", "--replace", "-z", "--stdin")
-        finished = self.desk.ask(*argv, stdin=joined(plan.put), index=self.private)
+        finished = self.desk.ask(*argv, stdin=joined(paths), index=self.private)
         if finished.code:
             raise WorkspaceError(f"`git update-index` failed: {complaint(finished)}")
         if b"Ignoring path " not in finished.err:
             return []
-        refused = [path for path in plan.put if b"Ignoring path %s\n" % path in finished.err]
+        refused = [path for path in paths if b"Ignoring path %s\n" % path in finished.err]
         return [shown(path, "git does not take such a name") for path in refused]
 
     def _tree(self) -> str:
@@ -261,7 +286,7 @@ def _raw(
     conversion: Conversion, facts: Facts | None, scan: Scan, plan: Plan, strange: Iterable[bytes]
 ) -> dict[bytes, tuple[bytes, str]]:
     """The bytes on disk of every changed file that git converts; those of the last snapshot stand if it did not change."""
-    asked = {*plan.put, *strange}
+    asked = {*plan.put, *plan.ignored, *strange}
     asked |= {entry.path for entry in scan.staged if entry.now not in (ABSENT, GITLINK)} if facts is None else set()
     known = {os.fsencode(path): (mode.encode(), name) for path, (mode, name) in (facts.raw if facts else {}).items()}
     kept = {path: row for path, row in known.items() if path not in {*asked, *plan.remove}}

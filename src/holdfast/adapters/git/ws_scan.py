@@ -1,6 +1,7 @@
 """One look at a work tree by `git status`, as values. Reads only; refuses to call a tree clean when git failed.
 
-Every path is bytes here, as git says it. Our own folder `.holdfast/` at the top is never among them.
+Every path is bytes here, as git says it. Our own folder `.holdfast/` at the top is never among them, nor is a store that
+lies elsewhere in the work tree.
 """
 
 from __future__ import annotations
@@ -9,6 +10,8 @@ import os
 import re
 from collections.abc import Iterable
 from typing import NamedTuple, Protocol
+
+from holdfast.adapters.probes.git_runner import Git
 
 OWN = b".holdfast"
 ABSENT, GITLINK = b"000000", b"160000"
@@ -38,6 +41,7 @@ class Scan(NamedTuple):
     branch: str | None  # as git shortens it; None when detached
     entries: tuple[Entry, ...]
     untracked: tuple[bytes, ...]  # a nested repository ends in a slash
+    ignored: tuple[bytes, ...]  # only if they were asked for
     unopened: tuple[tuple[bytes, bytes], ...]  # folders that could not be looked into, and why
     is_as_head: bool  # whether the index says just what HEAD says
 
@@ -58,30 +62,42 @@ class Said(Protocol):
     def err(self) -> bytes: ...
 
 
-def is_own(path: bytes) -> bool:
-    return path == OWN or path.startswith(OWN + b"/")
+class Own:
+    """Which paths of a work tree are ours. A store is its file, and everything beside it whose name goes on with a dash."""
+
+    def __init__(self, git: Git) -> None:
+        assert git.place is not None
+        top = os.path.join(os.path.realpath(git.place.top), "")
+        where = (os.path.join(os.path.realpath(os.path.dirname(path)), os.path.basename(path)) for path in git.own)
+        stores = [os.fsencode(path.removeprefix(top)) for path in where if path.startswith(top)]
+        self._names = (OWN, *stores)
+        self._beginnings = (OWN + b"/", *(store + b"-" for store in stores))
+
+    def __contains__(self, path: bytes) -> bool:
+        return path in self._names or path.startswith(self._beginnings)
 
 
-def parse_status(said: Said) -> Scan:
+def parse_status(said: Said, own: Own) -> Scan:
     """The output of STATUS."""
     headers: dict[bytes, bytes] = {}
     entries: list[Entry] = []
-    untracked: list[bytes] = []
+    others: dict[bytes, list[bytes]] = {b"?": [], b"!": []}
     for record in said.out.split(b"\0")[:-1]:
         kind, _, rest = record.partition(b" ")
         if kind == b"#":
             name, _, value = rest.partition(b" ")
             headers[name] = value
-        elif kind in (b"?", b"!"):
-            untracked.append(rest)
+        elif kind in others:
+            others[kind].append(rest)
         else:
             entries.append(_entry(kind, record))
     head, branch = headers[b"branch.oid"], headers[b"branch.head"]
     return Scan(
         None if head == b"(initial)" else head.decode(),
         None if branch == b"(detached)" else os.fsdecode(branch),
-        tuple(entry for entry in entries if not is_own(entry.path)),
-        tuple(path for path in untracked if not is_own(path)),
+        tuple(entry for entry in entries if entry.path not in own),
+        tuple(path for path in others[b"?"] if path not in own),
+        tuple(path for path in others[b"!"] if path not in own),
         _unopened(said.err),
         all(entry.in_index == "." for entry in entries),
     )

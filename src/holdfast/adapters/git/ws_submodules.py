@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterable
 
 from holdfast.adapters.git.ws_desk import Desk
-from holdfast.adapters.git.ws_scan import STATUS, changes_of, parse_status, shown
+from holdfast.adapters.git.ws_scan import STATUS, Own, changes_of, parse_status, shown
 from holdfast.adapters.probes.git_runner import Git, Repository
 from holdfast.core.errors import HoldfastError
 from holdfast.core.stops import snippet
@@ -30,12 +30,13 @@ def _why(desk: Desk, top: str) -> str | None:
     if place is None:
         return "it is a submodule whose git folder lies elsewhere, so it was not looked into"
     try:
-        finished = Git(place, desk.git.given, desk.git.limits.seconds).ask(*STATUS)
+        git = Git(place, desk.git.given, desk.git.limits.seconds)
+        finished = git.ask(*STATUS)
     except (HoldfastError, OSError) as error:
         return f"it is a submodule that cannot be looked into ({snippet(str(error))})"
     if finished.code:
         return "it is a submodule in which `git status` fails, so it was not looked into"
-    changes = changes_of(parse_status(finished))
+    changes = changes_of(parse_status(finished, Own(git)))
     some = ", ".join(change.path for change in changes[:_SAMPLE])
     return f"it is a submodule, and {len(changes)} changed files in it are not kept ({some})" if changes else None
 

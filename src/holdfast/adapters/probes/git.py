@@ -1,125 +1,36 @@
 """Commits, branches and tags: each made by one compare-and-swap of a ref, and found again. Never touches HEAD, stash or hooks.
 
-All of an act but its last command is preparation that nobody sees. The last one moves the ref if it is still where
-the act found it, so an act that is repeated cannot do its work twice.
+All of an act but one command is preparation that nobody sees. That one moves the ref if it is still where the act
+found it, so an act that is repeated cannot do its work twice. Behind it, a commit only brings the user's index up to date.
 """
 
 from __future__ import annotations
 
 import os
-import re
-from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, NamedTuple
 
-from holdfast.adapters.probes.common import PATIENCE, EffectError, at_rest, check_key, hold, sure
-from holdfast.adapters.probes.git_index import Stage
+from holdfast.adapters.probes.common import PATIENCE, EffectError, hold, mark_of
+from holdfast.adapters.probes.git_index import Stage, left_behind, mend
 from holdfast.adapters.probes.git_push import GitPush
+from holdfast.adapters.probes.git_ref import TRAILER, Environ, RefEffect, check_message, refuse_unfinished, with_trailer
 from holdfast.adapters.probes.git_runner import (
     SECONDS,
     Git,
-    Repository,
     check_id,
     check_place,
-    check_ref,
     find_repository,
 )
 from holdfast.core.canonical import digest, digest_of
-from holdfast.core.errors import UsageError
 from holdfast.core.values import Answer
 
 __all__ = ["GitBranch", "GitCommit", "GitPush", "GitTag"]
 
-TRAILER = "Holdfast-Effect"
-_TRAILER_LINE = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]*: \S.*")
-_UNFINISHED = ("MERGE_HEAD", "CHERRY_PICK_HEAD", "REVERT_HEAD", "rebase-merge", "rebase-apply")
-Environ = Mapping[str, str] | None
-
-
-def with_trailer(message: str, key: str) -> bytes:
-    """The message with the line that names the effect, in the block of trailers if there is one."""
-    body = message.strip()
-    last = body.split("\n\n")[-1]
-    is_block = last != body and all(_TRAILER_LINE.fullmatch(line) for line in last.splitlines())
-    return f"{body}{'' if is_block else chr(10)}\n{TRAILER}: {key}\n".encode()
-
-
-def check_message(message: str) -> None:
-    if not message.strip() or "\0" in message or message.encode("utf-8", "replace").decode() != message:
-        raise UsageError("The message is empty or holds characters that git does not keep.")
-    if f"{TRAILER.lower()}:" in message.lower():
-        raise UsageError(f"The message already has a line {TRAILER}.", advice="Leave it out; it is added.")
-
-
-def waiting_for(place: Repository, ref: str) -> str:
-    """A few words about the lock files that a killed git left, for the end of a sentence."""
-    locks = place.locks(ref)
-    return f"; {', '.join(locks)} is left by a git that runs or was killed" if locks else ""
-
-
-def refuse_unfinished(place: Repository) -> None:
-    """Raise while a merge, rebase, pick or revert is going on: a commit now would become a part of it."""
-    unfinished = [name for name in _UNFINISHED if os.path.lexists(os.path.join(place.git_dir, name))]
-    if unfinished:
-        raise EffectError(f"A merge or rebase is not finished ({unfinished[0]}).", advice="Finish or abort it.")
-
 
 class NothingToCommit(EffectError):
     """The tree would be that of the parent."""
-
-
-class _Ref(ABC):
-    """What the effects on one ref of a repository share."""
-
-    repo: str
-    environ: Environ
-    seconds: float
-
-    @property
-    @abstractmethod
-    def ref(self) -> str: ...
-
-    @abstractmethod
-    def _act(self, git: Git, key: str) -> dict[str, Any]: ...
-
-    @abstractmethod
-    def _look(self, git: Git, key: str) -> Answer: ...
-
-    def _git(self) -> Git:
-        git = Git(find_repository(self.repo), self.environ, self.seconds)
-        check_ref(git, self.ref)
-        return git
-
-    def act(self, key: str) -> dict[str, Any]:
-        """Do it, unless it is done. Refuses to begin where anything is not as it was when it was planned."""
-        check_key(key)
-        git = self._git()
-        assert git.place is not None
-        with hold(git.place.common, PATIENCE) as lock:
-            git.held = (lock,)
-            receipt = self._act(git, key)
-            git.sync(self.ref)
-        return receipt
-
-    def probe(self, key: str) -> Answer:
-        return sure(lambda: self._answer(key))
-
-    def _answer(self, key: str) -> Answer:
-        check_key(key)
-        git = self._git()
-        assert git.place is not None
-        if not at_rest(git.place.common):
-            return Answer("unknown", "a git process of this or another effect is still at work in the repository")
-        answer = self._look(git, key)
-        if answer.settled_as == "done":
-            git.sync(self.ref)
-            return answer
-        return answer._replace(evidence=answer.evidence + waiting_for(git.place, self.ref))
-
-    def _refuse(self, answer: Answer) -> EffectError:
-        return EffectError(f"{self.ref} is not what it was when this was planned: {answer.evidence}.")
 
 
 # --- commit
@@ -133,7 +44,7 @@ class _Found(NamedTuple):
 
 
 @dataclass(frozen=True)
-class GitCommit(_Ref):
+class GitCommit(RefEffect):
     """A commit on `branch`: of the index as it is, or of the files in `paths` as they are in the work tree.
 
     `before` is the commit the branch was at, None if it had none; the probe looks at what came after it. A path is
@@ -184,7 +95,18 @@ class GitCommit(_Ref):
         what = {"message_sha256": digest(self.message.encode()), "paths_sha256": paths}
         return {"repo": self.repo, "branch": self.branch, "before": self.before, **what}
 
+    def _answer(self, key: str) -> Answer:
+        """As for every ref. If it is done, but the act was cut off before the index had it, that is finished here."""
+        answer = super()._answer(key)
+        git = Git(find_repository(self.repo), self.environ, self.seconds)
+        if answer.settled_as == "done" and git.place is not None and left_behind(git):
+            with suppress(EffectError), hold(git.place.common, PATIENCE) as lock:  # if others are at work, they will
+                git.held = (lock,)
+                mend(git)
+        return answer
+
     def _act(self, git: Git, key: str) -> dict[str, Any]:
+        mend(git)
         tip = git.value_of(self.ref)
         answer = self._judge(git, key, tip)
         if answer.settled_as == "done":
@@ -192,14 +114,26 @@ class GitCommit(_Ref):
         if answer.settled_as == "unknown":
             raise self._refuse(answer)
         self._check_place(git)
-        stage = Stage(git, key, tip)
+        assert git.place is not None
+        stage = Stage(git, mark_of(key, git.place.index_file), tip)
+        try:
+            commit = self._write(git, key, stage)
+        except BaseException:
+            stage.clear()
+            raise
+        stage.announce(commit)
+        git.move(self.ref, commit, tip, f"{TRAILER}: {key}")
+        stage.finish()
+        return self._receipt(commit)
+
+    def _write(self, git: Git, key: str, stage: Stage) -> str:
+        """The commit as an object that nothing refers to yet."""
+        tip = stage.tip
         tree = stage.of_index() if self.paths is None else stage.of_paths(self.paths)
         if not self.allow_empty and tree == (git.line("rev-parse", f"{tip}^{{tree}}") if tip else None):
             raise NothingToCommit("There is nothing to commit.", advice="Pass allow_empty=True if that is meant.")
         parents = ("-p", tip) if tip else ()
-        commit = git.line("commit-tree", tree, *parents, "-F", "-", stdin=with_trailer(self.message, key))
-        git.move(self.ref, check_id(commit), tip, f"{TRAILER}: {key}")
-        return self._receipt(commit)
+        return check_id(git.line("commit-tree", tree, *parents, "-F", "-", stdin=with_trailer(self.message, key)))
 
     def _check_place(self, git: Git) -> None:
         assert git.place is not None
@@ -254,7 +188,7 @@ class GitCommit(_Ref):
 
 
 @dataclass(frozen=True)
-class GitBranch(_Ref):
+class GitBranch(RefEffect):
     """The branch `name` at `commit`. `before` is where it was, None if it did not exist; a branch in use is not moved."""
 
     policy: ClassVar[Literal["probed"]] = "probed"
@@ -327,7 +261,7 @@ class GitBranch(_Ref):
 
 
 @dataclass(frozen=True)
-class GitTag(_Ref):
+class GitTag(RefEffect):
     """The new tag `name` at `commit`: annotated if it has a message, else only a name. It is never moved."""
 
     policy: ClassVar[Literal["probed"]] = "probed"

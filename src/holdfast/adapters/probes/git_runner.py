@@ -92,7 +92,10 @@ def _first_line(path: str) -> str:
 
 
 class Git:
-    """Git in one repository, or in none. `held` are locks that the programs it starts shall hold too."""
+    """Git in one repository, or in none. `held` are locks that the programs it starts shall hold too.
+
+    `own` are files of ours by their whole paths; what is in the work tree of them and beside them is no part of it.
+    """
 
     def __init__(
         self, place: Repository | None, environ: Mapping[str, str] | None = None, seconds: float = SECONDS
@@ -102,6 +105,7 @@ class Git:
         self.program = find_program("git", self.given)
         self.limits = Limits(seconds)
         self.held: tuple[int, ...] = ()
+        self.own: tuple[str, ...] = ()
         check_version(self.program, search_path(self.given))
 
     @functools.cached_property

@@ -1,0 +1,1 @@
+"""Agents as processes: started on record, listened to, and ended with everything they started."""

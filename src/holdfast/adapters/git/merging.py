@@ -1,0 +1,162 @@
+"""Merges what parallel tasks made, without touching a file; then brings a work tree to the result. Never overwrites an edit.
+
+The merge is git's own, of three trees at a time: the base, what is there so far, and what the next task made. The same
+trees give the same result, so nothing of it needs to be kept. What git cannot merge is a conflict, and nothing changes.
+"""
+
+from __future__ import annotations
+
+import copy
+import os
+import re
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from holdfast.adapters.git.repo import GitWorkspace
+from holdfast.adapters.git.tree_put import PutRefused, put_tree
+from holdfast.adapters.git.workspace import object_format
+from holdfast.adapters.git.ws_desk import look_again
+from holdfast.adapters.git.ws_objects import Maker
+from holdfast.adapters.probes.common import EffectError
+from holdfast.adapters.probes.git_runner import Git, check_id, complaint
+from holdfast.core.errors import HoldfastError
+
+__all__ = ["MergeConflict", "Merged", "PutRefused", "merge", "put"]
+
+OLDEST = (2, 38)  # the first that merges trees without a work tree
+OURS = "the work tree"
+SECONDS = 300.0
+_SETTINGS = {
+    "merge.renames": "true",
+    "merge.directoryRenames": "false",  # a file stays in the folder where its task put it
+    "merge.renormalize": "false",
+    "merge.conflictStyle": "merge",
+    "merge.renameLimit": "7000",
+}
+_SAID = tuple(word for name, value in _SETTINGS.items() for word in ("-c", f"{name}={value}"))
+_DRIVER = re.compile(r"merge\..+\.driver", re.IGNORECASE | re.DOTALL)
+_SHOWN = 5
+
+
+class Merged(NamedTuple):
+    """The files of all, as a tree, and as a commit that stands on the base and on what every task made."""
+
+    tree: str
+    commit: str
+
+
+class MergeConflict(HoldfastError):
+    """What a task made does not go together with what is there, or with what the tasks before it made."""
+
+    reason = "merge_conflict"
+
+    def __init__(self, task: str, others: Sequence[str], paths: Sequence[str]) -> None:
+        some = ", ".join(map(repr, paths[:_SHOWN])) + (
+            f" and {len(paths) - _SHOWN} more" if len(paths) > _SHOWN else ""
+        )
+        beside = " and ".join(others) or "what is there"
+        super().__init__(
+            f"What task {task} made cannot be merged with {beside}: both changed {some}.",
+            advice=f"Nothing was changed, and all results are kept. Do task {task} again on the result of the others.",
+        )
+        self.task, self.others, self.paths = task, tuple(others), tuple(paths)
+
+
+class Outcome(NamedTuple):
+    """What git made of one merge; `conflicts` are the paths that it could not merge."""
+
+    tree: str
+    conflicts: tuple[str, ...]
+
+
+def merge(git: Git, base: str, ours: str, theirs: Sequence[tuple[str, str]]) -> Merged:
+    """Merge what tasks made since commit `base` into `ours`, in order. Commits and trees are named by their full ids."""
+    check_merges(git)
+    look_again(git)
+    git = _prepared(git)
+    maker = Maker(object_format(git))
+    root = maker.commit(_tree(git, base), [], 0, b"base\n")
+    trees = [(name, _tree(git, sha)) for name, sha in theirs]
+    tree = _tree(git, ours)
+    for count, (name, other) in enumerate(trees):
+        sides = [maker.commit(one, [root], 0, b"side\n") for one in (tree, other)]
+        outcome = _merge_two(git, maker, sides)
+        if outcome.conflicts:
+            others = [(OURS, _tree(git, ours)), *trees[:count]]
+            raise MergeConflict(name, _touching(git, base, others, outcome.conflicts), outcome.conflicts)
+        tree = outcome.tree
+    commit = maker.commit(tree, [git.resolve(base), *(sha for _, sha in theirs)], 0, b"Tasks of one batch, merged\n")
+    git("unpack-objects", "-q", stdin=maker.pack())
+    return Merged(tree, commit)
+
+
+def check_merges(git: Git) -> None:
+    said = git.line("version")
+    found = re.search(r"(\d+)\.(\d+)", said)
+    if not found or (int(found[1]), int(found[2])) < OLDEST:
+        wanted = ".".join(map(str, OLDEST))
+        raise EffectError(
+            f"This is {said!r:.60}, and merging the work of parallel tasks needs git {wanted} or newer.",
+            advice=f"Install git {wanted} or newer, or let one task run at a time.",
+        )
+
+
+def _prepared(git: Git) -> Git:
+    """The same git, in which a merge program of the repository does not run, and so what it is for is a conflict."""
+    other = copy.copy(git)
+    said = dict(git.environment)
+    for number in range(int(said["GIT_CONFIG_COUNT"])):
+        if _DRIVER.fullmatch(said[f"GIT_CONFIG_KEY_{number}"]):
+            said[f"GIT_CONFIG_VALUE_{number}"] = "false"
+    other.environment = said
+    other.limits = git.limits._replace(seconds=max(SECONDS, git.limits.seconds))
+    return other
+
+
+def _tree(git: Git, name: str) -> str:
+    return git.line("rev-parse", "--verify", "--end-of-options", f"{check_id(name)}^{{tree}}")
+
+
+def _merge_two(git: Git, maker: Maker, sides: Sequence[str]) -> Outcome:
+    git("unpack-objects", "-q", stdin=maker.pack())
+    maker.made.clear()
+    finished = git.ask(*_SAID, "merge-tree", "--write-tree", "--no-messages", "--name-only", "-z", *sides)
+    if finished.code not in (0, 1):
+        raise EffectError(f"`git merge-tree` failed: {complaint(finished)}")
+    tree, *paths = (os.fsdecode(field) for field in finished.out.split(b"\0"))
+    if not finished.code:
+        return Outcome(check_id(tree), ())
+    named = (path for path in paths if path)
+    return Outcome(check_id(tree), tuple(sorted({_own_name(path, sides) for path in named})) or ("(unnamed)",))
+
+
+def _own_name(path: str, sides: Sequence[str]) -> str:
+    """Where a file and a folder want one name, git appends the side to that of the file."""
+    for side in sides:
+        path = path.removesuffix(f"~{side}")
+    return path
+
+
+def _touching(git: Git, base: str, others: Sequence[tuple[str, str]], paths: Sequence[str]) -> list[str]:
+    """Which of the others changed one of the paths, or something in its place."""
+    wanted = [os.fsencode(path) for path in paths]
+    found = []
+    for name, tree in others:
+        out = git("diff-tree", "-r", "-z", "--name-only", "--no-renames", "--end-of-options", _tree(git, base), tree)
+        changed = [path for path in out.split(b"\0") if path]
+        if any(_meet(one, other) for one in wanted for other in changed):
+            found.append(name)
+    return found
+
+
+def _meet(one: bytes, other: bytes) -> bool:
+    return one == other or one.startswith(other + b"/") or other.startswith(one + b"/")
+
+
+def put(workspace: GitWorkspace, ours: str, merged: str) -> list[str]:
+    """Bring the work tree from content `ours` to `merged`; the paths in which the two differ.
+
+    Refuses before it changes anything if one of them holds something else. If it was killed, doing it again goes on.
+    """
+    git = workspace.git
+    return [os.fsdecode(path) for path in put_tree(git, _tree(git, ours), _tree(git, merged))]

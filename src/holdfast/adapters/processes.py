@@ -1,0 +1,266 @@
+"""Which processes are ours, and how they are ended: by host, boot, pid and start time, or by the key in their environment.
+
+A pid alone proves nothing, and what is not proved to be ours is never touched. Ending means the whole tree: descendants,
+the group, those who went away into sessions of their own; politely first, and then it is made sure that none is left.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import stat
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from typing import NamedTuple
+
+import msgspec
+import psutil
+
+from holdfast.adapters import system
+from holdfast.adapters.ledger import sync_folder, write_all
+
+RECORD = "process.json"
+KEY, RUN = "HOLDFAST_EFFECT_KEY", "HOLDFAST_AGENT_RUN"
+MAX_RECORD = 64 * 1024
+GRACE = 5.0
+_SURE = 10.0  # seconds to wait for what was killed; only the kernel can keep it longer
+_LOOK = 0.05
+
+
+class Identity(msgspec.Struct, frozen=True, kw_only=True):
+    """One process, told apart from every other that there was or will be. `ended` is set when all of it was seen to end."""
+
+    host: str
+    boot_id: str
+    pid: int
+    start_time: str
+    pgid: int
+    key: str
+    run_id: str
+    agent: str = ""
+    ended: bool = False
+
+
+class Left(NamedTuple):
+    """What may be left of a dead run: the processes that are proved to be ours, or why that cannot be known."""
+
+    identity: Identity
+    ours: tuple[psutil.Process, ...]
+    why: str = ""
+
+
+def identify(pid: int, key: str, run_id: str, agent: str = "") -> Identity:
+    """The identity of a child that has been started in a group of its own."""
+    host, boot = os.uname().nodename, system.boot_id()
+    return Identity(
+        host=host, boot_id=boot, pid=pid, start_time=start_time(pid), pgid=pid, key=key, run_id=run_id, agent=agent
+    )
+
+
+def start_time(pid: int) -> str:
+    """When a process started, as this system tells it; empty if there is none."""
+    ticks = system.process_started(pid)
+    if ticks:
+        return ticks
+    try:
+        return str(psutil.Process(pid).create_time())
+    except psutil.Error:
+        return ""
+
+
+def record(folder: str, identity: Identity) -> None:
+    """Write it down, so that it survives us. Whoever is to be started waits until this has returned."""
+    put(folder, RECORD, msgspec.json.encode(identity))
+
+
+def put(folder: str, name: str, data: bytes) -> None:
+    """Write a file of the stage, whole and durably or not at all."""
+    path = os.path.join(folder, name)
+    with suppress(FileNotFoundError):
+        os.unlink(f"{path}.new")  # a killed process left it, or somebody planted it
+    fd = os.open(f"{path}.new", os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    try:
+        write_all(fd, data, 0)
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+    os.replace(f"{path}.new", path)
+    sync_folder(folder)
+
+
+def get(folder: str, name: str, limit: int) -> bytes | None:
+    """A file of the stage, up to a limit and one byte; None if there is no regular one."""
+    try:
+        fd = os.open(os.path.join(folder, name), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return None
+    if not stat.S_ISREG(os.fstat(fd).st_mode):
+        os.close(fd)
+        return None
+    with open(fd, "rb") as file:
+        return file.read(limit + 1)
+
+
+# --- what belongs to a process
+
+
+class Tree:
+    """The processes of one identity. It remembers whom it saw, so that nobody escapes by leaving the family."""
+
+    def __init__(self, identity: Identity) -> None:
+        self.identity = identity
+        self._seen: dict[int, psutil.Process] = {}
+
+    def look(self, *, everywhere: bool = False) -> list[psutil.Process]:
+        """Those alive now: descendants and those seen before; `everywhere` also looks for the key in all environments."""
+        for process in self._family():
+            self._seen.setdefault(process.pid, process)
+        if everywhere:
+            for process in (*self._group(), *carrying(self.identity)):
+                self._seen.setdefault(process.pid, process)
+        self._seen = {pid: process for pid, process in self._seen.items() if _is_alive(process)}
+        return list(self._seen.values())
+
+    def _family(self) -> Iterator[psutil.Process]:
+        roots = [self._root(), *self._seen.values()]
+        for root in roots:
+            if root is not None:
+                yield root
+                try:
+                    yield from root.children(recursive=True)
+                except psutil.Error:
+                    continue
+
+    def _group(self) -> Iterator[psutil.Process]:
+        """The members of its group, as long as its leader is there to prove that the group is still this one."""
+        if self._root() is None:
+            return
+        for pid in psutil.pids():
+            try:
+                if os.getpgid(pid) == self.identity.pgid:
+                    yield psutil.Process(pid)
+            except (OSError, psutil.Error):
+                continue
+
+    def _root(self) -> psutil.Process | None:
+        if start_time(self.identity.pid) != self.identity.start_time:
+            return None
+        try:
+            return psutil.Process(self.identity.pid)
+        except psutil.Error:
+            return None
+
+    def end(self, grace: float = GRACE) -> list[str]:
+        """End all of it and wait until nothing is left. Says whom it ended, and who could not be."""
+        found = self.look(everywhere=True)
+        if not found:
+            return []
+        ended = {process.pid: describe(process) for process in found}
+        _signal(found, signal.SIGTERM)
+        left = self._wait(grace, ended)
+        deadline = time.monotonic() + _SURE
+        while left and time.monotonic() < deadline:
+            _signal(left, signal.SIGKILL)
+            left = self._wait(0.5, ended)
+        return [*ended.values(), *(f"process {process.pid} cannot be ended" for process in left)]
+
+    def _wait(self, seconds: float, ended: dict[int, str]) -> list[psutil.Process]:
+        """Who is still there after so many seconds, or as soon as nobody is."""
+        deadline = time.monotonic() + seconds
+        while True:
+            left = self.look(everywhere=True)
+            for process in left:
+                ended.setdefault(process.pid, describe(process))
+            if not left or time.monotonic() >= deadline:
+                return left
+            time.sleep(_LOOK)
+
+
+def carrying(identity: Identity) -> Iterator[psutil.Process]:
+    """Every process, but not this one and its ancestors, whose environment carries the key and the run."""
+    wanted = {f"{KEY}={identity.key}".encode(), f"{RUN}={identity.run_id}".encode()}
+    ourselves = {os.getpid(), *(parent.pid for parent in psutil.Process().parents())}
+    for pid in psutil.pids():
+        if pid not in ourselves and wanted <= _environ(pid):
+            try:
+                yield psutil.Process(pid)
+            except psutil.Error:
+                continue
+
+
+def _environ(pid: int) -> frozenset[bytes]:
+    if os.path.isdir("/proc/self"):
+        try:
+            with open(f"/proc/{pid}/environ", "rb") as file:
+                return frozenset(file.read().split(b"\0"))
+        except OSError:
+            return frozenset()
+    try:
+        return frozenset(os.fsencode(f"{name}={value}") for name, value in psutil.Process(pid).environ().items())
+    except (psutil.Error, OSError):
+        return frozenset()
+
+
+def _is_alive(process: psutil.Process) -> bool:
+    """Whether it is the same process and still does something; a zombie does not."""
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.Error:
+        return False
+
+
+def _signal(processes: Iterable[psutil.Process], number: int) -> None:
+    for process in processes:
+        try:
+            process.send_signal(number)
+        except psutil.Error:
+            continue
+
+
+def describe(process: psutil.Process) -> str:
+    try:
+        return f"process {process.pid} ({process.name()})"
+    except psutil.Error:
+        return f"process {process.pid}"
+
+
+def cpu_seconds(processes: Iterable[psutil.Process]) -> float:
+    """What they and their dead children have used."""
+    total = 0.0
+    for process in processes:
+        try:
+            total += sum(process.cpu_times()[:4])
+        except psutil.Error:
+            continue
+    return total
+
+
+# --- after the parent was killed
+
+
+def left_behind(folder: str) -> Left | None:
+    """What of the process that was started for this folder may still be there; None if surely nothing is."""
+    identity = read_record(folder)
+    if identity is None or identity.ended:
+        return None
+    if identity.host != os.uname().nodename:
+        why = f"process {identity.pid} was started on {identity.host}, and this is {os.uname().nodename}"
+        return Left(identity, (), why)
+    if identity.boot_id != system.boot_id():
+        return None
+    ours = tuple(Tree(identity).look(everywhere=True))
+    return Left(identity, ours) if ours else None
+
+
+def read_record(folder: str) -> Identity | None:
+    data = get(folder, RECORD, MAX_RECORD)
+    try:
+        return None if data is None else msgspec.json.decode(data, type=Identity)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return None
+
+
+def reap(left: Left) -> list[str]:
+    """End what is proved to be ours, with all that belongs to it. What is not proved is only told."""
+    return Tree(left.identity).end() if left.ours else [f"Nothing was ended: {left.why}."]

@@ -1,0 +1,200 @@
+"""Changes a YAML text at one place and nowhere else. Reads the result back, and refuses if anything else came out different.
+
+Every change is text in, text out. Comments, order, quotes, unknown keys, anchors and line ends stay byte for byte.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+from holdfast.adapters.specs.emit import block, items, like
+from holdfast.adapters.specs.yaml_text import BadYaml, Entry, Node, compose, plain
+
+Path = tuple[str | int, ...]
+parsed = lru_cache(maxsize=2)(compose)  # one change after another is made to the same text
+
+
+class CannotEdit(Exception):
+    """A place that cannot be changed without touching the rest. `where` says which, `why` in words."""
+
+    def __init__(self, path: Path, why: str) -> None:
+        self.where, self.why = ".".join(map(str, path)), why
+        super().__init__(f"{self.where} {why}")
+
+
+def put(text: str, path: Path, value: Any) -> str:
+    """Give a key a value (see `emit.block`): in the place of the one it has, else at the end of its map."""
+    documents = parsed(text)
+    parent = _parent(documents, path)
+    entry = parent.value.get(str(path[-1]))
+    changed = _replaced(text, path, entry, value) if entry else _added(text, path, parent, value)
+    return _checked(documents, changed, [path])
+
+
+class Edit(NamedTuple):
+    """Put `new` in the place of the text from `start` to `end`. `path` is what is meant to be different then."""
+
+    path: Path
+    start: int
+    end: int
+    new: str
+
+
+def scalar_edit(text: str, path: Path, parent: Node, value: str, after: str = "") -> Edit:
+    """Give a key a value that is ready to be written, in the quotes of the old one. A new key comes after the key `after`."""
+    entry = parent.value.get(str(path[-1]))
+    if entry is None:
+        return _squeezed_in(text, path, parent, parent.value.get(after), value)
+    _must_be_own(path, entry)
+    end = _end(text, entry)
+    return Edit(path, entry.start, end, _spaced(text, entry, like(text[entry.start : end], value)))
+
+
+def item_edit(text: str, path: Path, entry: Entry, word: str) -> Edit:
+    """Add a scalar that is ready to be written to a list, in one line or one below the other."""
+    _must_be_own(path, entry)
+    held = entry.node.value
+    if not isinstance(held, list):
+        raise CannotEdit(path, "is not a list")
+    if not entry.node.flow:
+        end = _line_end(text, _end(text, entry))
+        return Edit(path, end, end, f"{_newline(text)}{' ' * entry.node.column}- {word}")
+    last = held[-1].end if held else entry.start + 1
+    return Edit(path, last, last, (", " if held else "") + word)
+
+
+def apply(text: str, edits: Sequence[Edit], documents: Sequence[Node]) -> str:
+    """All of them at once."""
+    parts: list[str] = []
+    here = 0
+    for edit in sorted(edits, key=lambda edit: edit.start):
+        parts += [text[here : edit.start], edit.new]
+        here = edit.end
+    return _checked(documents, "".join([*parts, text[here:]]), [edit.path for edit in edits])
+
+
+def append(text: str, path: Path, item: Any) -> str:
+    """Add an item (see `emit.items`) to a list in block style, or begin one where there is none."""
+    documents = parsed(text)
+    entry = _parent(documents, path).value.get(str(path[-1]))
+    if entry is None or not entry.node.value or entry.node.is_nothing:
+        return put(text, path, [item])
+    _must_be_own(path, entry)
+    if not isinstance(entry.node.value, list) or entry.node.flow:
+        raise CannotEdit(path, "is not a list of lines")
+    lines = items([item], entry.node.column)
+    return _checked(documents, _after(text, _end(text, entry), lines), [path])
+
+
+def _parent(documents: Sequence[Node], path: Path) -> Node:
+    node = documents[int(path[0])]
+    for step in path[1:-1]:
+        held = node.value.get(step) if isinstance(node.value, dict) else node.value[int(step)]
+        if held is None:
+            raise CannotEdit(path, "has no place in this file")
+        _must_be_own(path, held)
+        node = held.node
+    if not isinstance(node.value, dict):
+        raise CannotEdit(path, "is not in a map")
+    return node
+
+
+def _must_be_own(path: Path, entry: Entry) -> None:
+    if entry.node.anchor is not None and entry.start == entry.node.start:
+        raise CannotEdit(path, f"is shared under the name &{entry.node.anchor}")
+    if entry.start != entry.node.start and not isinstance(entry.node.value, str):
+        raise CannotEdit(path, f"is shared under the name &{entry.node.anchor}")
+
+
+def _end(text: str, entry: Entry) -> int:
+    """Where a value ends; the line end of a block of text is not part of it."""
+    end = entry.end
+    while end > entry.start and text[end - 1] in "\r\n ":
+        end -= 1
+    return end
+
+
+def _line_end(text: str, place: int) -> int:
+    """The place before the line end."""
+    end = text.find("\n", place)
+    end = len(text) if end < 0 else end
+    return end - 1 if end > place and text[end - 1] == "\r" else end
+
+
+def _indent(parent: Node) -> int:
+    """Where the keys of a map begin; an anchor may stand before the first."""
+    columns: list[int] = [entry.key.column for entry in parent.value.values()]
+    return min(columns)
+
+
+def _newline(text: str) -> str:
+    return "\r\n" if "\r\n" in text else "\n"
+
+
+def _spaced(text: str, entry: Entry, word: str) -> str:
+    return word if entry.start and text[entry.start - 1] in " \t\n{," else f" {word}"
+
+
+def _after(text: str, place: int, lines: Sequence[str]) -> str:
+    end = _line_end(text, place)
+    return text[:end] + "".join(_newline(text) + line for line in lines) + text[end:]
+
+
+def _added(text: str, path: Path, parent: Node, value: Any) -> str:
+    if parent.flow or not parent.value:
+        raise CannotEdit(path, "would have to go into a map in one line")
+    lines = block(str(path[-1]), value, _indent(parent))
+    return _after(text, _end(text, next(reversed(parent.value.values()))), lines)
+
+
+def _squeezed_in(text: str, path: Path, parent: Node, after: Entry | None, value: str) -> Edit:
+    if after is None or not isinstance(after.node.value, str):
+        raise CannotEdit(path, "is missing, and there is no place to put it")
+    end = _end(text, after)
+    word = f"{path[-1]}: {value}"
+    if parent.flow:
+        return Edit(path, end, end, f", {word}")
+    end = _line_end(text, end)
+    return Edit(path, end, end, f"{_newline(text)}{' ' * _indent(parent)}{word}")
+
+
+def _replaced(text: str, path: Path, entry: Entry, value: Any) -> str:
+    """A value for a value, whatever lines the two need. What stands beside the key as a comment stays."""
+    _must_be_own(path, entry)
+    assert entry.key is not None
+    lines = block(str(path[-1]), value, entry.key.column)
+    head, rest = lines[0].partition(":")[2], lines[1:]
+    colon = text.index(":", entry.key.end) + 1
+    end = _end(text, entry)
+    if "\n" in text[colon : entry.start]:
+        beside = text[colon : text.rindex("\n", colon, entry.start)].removesuffix("\r")
+    else:
+        beside = text[max(end, colon) : _line_end(text, max(end, colon))]
+    end = _line_end(text, max(end, colon))
+    return text[:colon] + head + beside + "".join(_newline(text) + line for line in rest) + text[end:]
+
+
+def _checked(before: Sequence[Node], after: str, paths: Sequence[Path]) -> str:
+    """The text, if it reads back as what was there but for these places."""
+    meant = set(paths)
+    try:
+        new = [plain(root) for root in parsed(after)]
+    except BadYaml as error:
+        raise CannotEdit(paths[0], f"cannot be changed here ({error.problem})") from None
+    for found in _differences([plain(root) for root in before], new, ()):
+        if not any(found[:length] in meant for length in range(1, len(found) + 1)):
+            raise CannotEdit(paths[0], "cannot be changed without changing something else")
+    return after
+
+
+def _differences(old: Any, new: Any, path: Path) -> Iterator[Path]:
+    if isinstance(old, dict) and isinstance(new, dict):
+        for key in old.keys() | new.keys():
+            yield from _differences(old.get(key, ...), new.get(key, ...), (*path, key))
+    elif isinstance(old, list) and isinstance(new, list) and len(old) == len(new):
+        for place, (one, other) in enumerate(zip(old, new, strict=True)):
+            yield from _differences(one, other, (*path, place))
+    elif old != new:
+        yield path

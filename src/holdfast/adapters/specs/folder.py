@@ -1,0 +1,52 @@
+"""One spec's folder, to be read and written. Names it as the repository does, and finds those that are there."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+
+from holdfast.adapters.specs import reader
+from holdfast.adapters.specs.texts import top_of, within
+from holdfast.adapters.specs.writer import Writer
+from holdfast.core.review import Finding
+from holdfast.core.spec import Checkpoint, Spec, Status
+
+
+class SpecFolder:
+    """`path` is relative to the repository if the folder is in it. Without `top` the repository is looked for."""
+
+    def __init__(self, path: str, top: str | None = None) -> None:
+        self._folder = os.path.abspath(path if top is None else os.path.join(top, path))
+        self._top = top or top_of(self._folder)
+        inside = within(self._folder, self._top) and os.path.realpath(self._folder) != os.path.realpath(self._top)
+        real = os.path.relpath(os.path.realpath(self._folder), os.path.realpath(self._top))
+        self.path = real if inside else self._folder
+        self._writer = Writer(self._folder, self._top)
+
+    def read(self) -> Spec:
+        """All that the files say, with every problem. Raises SpecError where there is no `tasks.yaml`."""
+        return reader.read(self._folder, self._top, self.path)
+
+    def mark(
+        self, statuses: Mapping[str, Status], commits: Mapping[str, str] | None = None, *, today: str | None = None
+    ) -> None:
+        """Set the status of tasks in the words of the file. `today` is for files that say when they were last updated."""
+        self._writer.mark(statuses, commits or {}, today)
+
+    def write_checkpoint(self, checkpoint: Checkpoint) -> None:
+        """Write `checkpoint.yaml`; of one that is there, change only what differs."""
+        self._writer.write_checkpoint(checkpoint)
+
+    def write_review(self, batch: str, findings: Sequence[Finding]) -> None:
+        """Note findings in `review.yaml`. Those that are noted already are not noted again."""
+        self._writer.write_review(batch, findings)
+
+
+def find(top: str) -> list[str]:
+    """The specs below a repository's usual places, by their paths from its top."""
+    return [SpecFolder(folder, top).path for folder in reader.find(top)]
+
+
+def named(top: str, text: str) -> SpecFolder:
+    """The spec that a path or a name means."""
+    return SpecFolder(reader.named(top, text), top)

@@ -1,0 +1,186 @@
+"""Reads the files of a spec into one model. A file that cannot be used is reported with its line, and the others still load.
+
+Only a folder without `tasks.yaml` is no spec at all.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from msgspec.structs import replace
+
+from holdfast.adapters.specs.texts import Text, load, problem_of, within
+from holdfast.adapters.specs.yaml_text import Node
+from holdfast.core.batches import faults, plan
+from holdfast.core.errors import BadInput, NotFound
+from holdfast.core.spec import ASIDE, OVER, Problem, Spec, SpecError, Task, digest_of, natural
+from holdfast.core.spec_graph import Graph, read_graph
+from holdfast.core.spec_shapes import (
+    IDS,
+    Tasks,
+    joined,
+    open_findings,
+    read_checkpoint,
+    read_deferred,
+    read_reviewers,
+    read_tasks,
+)
+
+TASKS, NEEDS, CHECKPOINT, REVIEW, VALIDATION = (
+    f"{kind}.yaml" for kind in ("tasks", "dependencies", "checkpoint", "review", "validation")
+)
+FILES = (TASKS, NEEDS, CHECKPOINT, REVIEW, VALIDATION)
+_PLACES = (
+    "specs/active",
+    "specs/draft",
+    "specs/done",
+    "specs",
+    "scopes/active",
+    "scopes/draft",
+    "scopes/done",
+    "scopes",
+)
+_NAMES_TOLD = 10
+
+
+def read(folder: str, top: str, shown: str) -> Spec:
+    """All that the files say. `shown` is what the folder is called in the answer."""
+    if not within(folder, top):
+        raise SpecError(f"{shown} is a link that leaves the repository.")
+    if not os.path.lexists(os.path.join(folder, TASKS)):
+        raise SpecError(f"There is no {TASKS} in {shown}.", advice="A spec is a folder with a tasks.yaml.")
+    texts: dict[str, Text] = {}
+    problems: list[Problem] = []
+    for name in FILES:
+        try:
+            found = load(folder, name, top)
+        except BadInput as error:
+            line, message = problem_of(error)
+            problems.append(Problem(os.path.join(shown, name), line, message, fatal=name == TASKS))
+        else:
+            texts |= {name: found} if found else {}
+    return _spec(shown, texts, problems)
+
+
+def _spec(folder: str, texts: dict[str, Text], problems: Sequence[Problem]) -> Spec:
+    data = {name: text.data for name, text in texts.items()}
+    stated = read_tasks(data.get(TASKS, {}))
+    graph = read_graph(data.get(NEEDS, {}), stated.tasks)
+    tasks = joined(stated.tasks, graph)
+    checkpoint = read_checkpoint(data[CHECKPOINT]) if CHECKPOINT in data else None
+    review = data.get(REVIEW, {})
+    named = [read_reviewers(data.get(name, {})) for name in (REVIEW, VALIDATION)]
+    found = [*problems, *_of_tasks(folder, texts.get(TASKS), stated), *_of_graph(folder, graph, tasks)]
+    return Spec(
+        name=stated.name or (checkpoint.spec_name if checkpoint else "") or os.path.basename(os.path.abspath(folder)),
+        path=folder,
+        code=stated.code,
+        next_id=stated.next_id,
+        tasks=tasks,
+        phases=stated.phases or graph.phases,
+        reviewers=next((some for some in [checkpoint.reviewers if checkpoint else (), *named] if some), ()),
+        deferred=open_findings(
+            checkpoint.deferred if checkpoint else (), [*read_deferred(review.get("deferred_issues"))]
+        ),
+        checkpoint=checkpoint,
+        problems=(*found, *(_problem(folder, TASKS, None, said, fatal=True) for said in faults(tasks))),
+        digest=digest_of(tasks),
+    )
+
+
+def _problem(folder: str, name: str, line: int | None, said: str, *, fatal: bool = False) -> Problem:
+    return Problem(os.path.join(folder, name), line, said, fatal)
+
+
+def _of_tasks(folder: str, text: Text | None, stated: Tasks) -> Iterator[Problem]:
+    if text is None:
+        return
+    lines = [node.line for _, node in task_nodes(text)]
+    for fatal, remarks in ((True, stated.flaws), (False, stated.remarks)):
+        for place, said in remarks:
+            yield _problem(folder, TASKS, lines[place] if place < len(lines) else None, said, fatal=fatal)
+    if not stated.tasks:
+        yield _problem(folder, TASKS, None, "It names no task.", fatal=True)
+
+
+def task_nodes(text: Text) -> list[tuple[str, Node]]:
+    """Each task's id and its map, in the order in which `core.spec_shapes.task_rows` has them."""
+    holders = [root.value for root in text.documents if isinstance(root.value, dict)]
+    for top in reversed(holders):
+        if "tasks" in top:
+            return list(_nodes_of(top["tasks"].node))
+    lists = [root for root in text.documents if isinstance(root.value, list)]
+    phases = [entry.node for top in holders if "phases" in top for entry in _items(top["phases"].node)]
+    inner = [phase.value["tasks"].node for phase in phases if isinstance(phase.value, dict) and "tasks" in phase.value]
+    return [pair for node in (lists or inner) for pair in _nodes_of(node)]
+
+
+def _items(node: Node) -> list[Any]:
+    return node.value if isinstance(node.value, list) else []
+
+
+def _nodes_of(node: Node) -> Iterator[tuple[str, Node]]:
+    if isinstance(node.value, dict):
+        yield from ((name, entry.node) for name, entry in node.value.items())
+    for entry in _items(node):
+        row = entry.node.value if isinstance(entry.node.value, dict) else {}
+        names = [row[key].node.value for key in IDS if key in row]
+        yield str(names[0]).strip() if names else "", entry.node
+
+
+def _of_graph(folder: str, graph: Graph, tasks: Sequence[Task]) -> Iterator[Problem]:
+    for remark in graph.remarks:
+        yield _problem(folder, NEEDS, None, remark)
+    strangers = sorted({name for name, _ in graph.needs} - {task.id for task in tasks}, key=natural)
+    if strangers and tasks:
+        listed = ", ".join(strangers[:_NAMES_TOLD])
+        yield _problem(folder, NEEDS, None, f"It tells what {listed} needs, and {TASKS} has no such task.")
+    if graph.batches and _other_batches(graph, tasks):
+        yield _problem(folder, NEEDS, None, "Its batches are not those that follow from needs and files; these count.")
+
+
+def _other_batches(graph: Graph, tasks: Sequence[Task]) -> bool:
+    """Whether the batches in the file differ from those of the same tasks before any was begun."""
+    listed = {name for batch in graph.batches for name in batch}
+    fresh = [
+        replace(task, status="pending") if task.id in listed and task.status not in ASIDE else task for task in tasks
+    ]
+    if faults(fresh):
+        return False
+    names = {task.id for task in fresh if task.status not in OVER}
+    stated = [names.intersection(batch) for batch in graph.batches]
+    return [batch for batch in stated if batch] != [set(batch.tasks) for batch in plan(fresh)]
+
+
+def find(top: str) -> list[str]:
+    """The folders of specs below a repository's usual places."""
+    found: dict[str, str] = {}
+    for place in _PLACES:
+        base = os.path.join(top, place)
+        for name in sorted(os.listdir(base), key=natural) if os.path.isdir(base) else ():
+            folder = os.path.join(base, name)
+            if os.path.isfile(os.path.join(folder, TASKS)) and within(folder, top):
+                found.setdefault(os.path.realpath(folder), folder)
+    return list(found.values())
+
+
+def named(top: str, text: str) -> str:
+    """The folder that a path or a name means. Raises with the candidates when it means none, or several."""
+    for path in (os.path.abspath(text), os.path.join(top, text)):
+        folder = os.path.dirname(path) if os.path.basename(path) == TASKS else os.path.normpath(path)
+        if os.path.isfile(os.path.join(folder, TASKS)):
+            return folder
+    known = find(top)
+    fitting = [one for one in known if os.path.basename(one) == text]
+    if len(fitting) == 1:
+        return fitting[0]
+    if fitting:
+        places = ", ".join(os.path.relpath(one, top) for one in fitting)
+        raise SpecError(
+            f"There are {len(fitting)} specs called {text!r:.120}: {places}.", advice="Give the path of one."
+        )
+    error = NotFound("spec", text)
+    error.advice = f"There are: {', '.join(os.path.relpath(one, top) for one in known) or 'none'}."
+    raise error

@@ -1,0 +1,99 @@
+"""The files of one spec as texts: read within bounds, replaced whole or not at all. Refuses links that leave the repository.
+
+A file knows its bytes as they are: byte order mark, line ends and all. Writing the same bytes again touches nothing.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any, NamedTuple
+
+from holdfast.adapters.git.plain_files import opened
+from holdfast.adapters.specs.yaml_text import MAX_BYTES, BadYaml, Node, compose, plain
+from holdfast.core.errors import BadFile, BadInput
+from holdfast.core.spec import SpecError
+from holdfast.core.spec_shapes import merged
+
+_BOM = "\ufeff"
+
+
+class Text(NamedTuple):
+    """A file's text without its byte order mark, and the documents in it."""
+
+    path: str
+    text: str
+    documents: list[Node]
+    mark: str = ""
+
+    @property
+    def whole(self) -> str:
+        return self.mark + self.text
+
+    @property
+    def data(self) -> dict[str, Any]:
+        return merged([plain(document) for document in self.documents])
+
+
+def top_of(folder: str) -> str:
+    """The repository around a folder: the nearest one above that has `.git`, else the folder itself."""
+    real = os.path.realpath(folder)
+    place = real
+    while not os.path.lexists(os.path.join(place, ".git")):
+        if place == os.path.dirname(place):
+            return real
+        place = os.path.dirname(place)
+    return place
+
+
+def within(path: str, top: str) -> bool:
+    real, base = os.path.realpath(path), os.path.realpath(top)
+    return real == base or real.startswith(os.path.join(base, ""))
+
+
+def load(folder: str, name: str, top: str) -> Text | None:
+    """The file of that name, or None. Raises BadFile with the path, and the line where there is one."""
+    path = os.path.join(folder, name)
+    if not os.path.lexists(path):
+        return None
+    if not within(path, top):
+        raise BadFile(path, None, "it is a link that leaves the repository", advice="Put the file itself there.")
+    real = os.path.realpath(path)
+    with opened(os.path.dirname(real)) as place:
+        found = place.read(os.path.basename(real), MAX_BYTES)
+    return None if found is None else parse(path, found.data)
+
+
+def parse(path: str, data: bytes) -> Text:
+    try:
+        text = data.decode()
+    except UnicodeDecodeError as error:
+        raise BadFile(path, data.count(b"\n", 0, error.start) + 1, "it is not UTF-8") from None
+    mark = _BOM if text.startswith(_BOM) else ""
+    bare = text[len(mark) :]
+    try:
+        return Text(path, bare, compose(bare), mark)
+    except BadYaml as error:
+        raise BadFile(path, error.line, error.problem) from None
+
+
+def store(folder: str, name: str, text: str, before: str | None) -> None:
+    """Put a text in the place of the one that was read, durably. The same again touches nothing."""
+    data = text.encode()
+    with opened(os.path.realpath(folder)) as place:
+        found = place.read(name, MAX_BYTES)
+        if found is not None and found.data == data:
+            return
+        if (None if found is None else found.data.decode("utf-8", "replace")) != before:
+            raise refused(place.path_of(name), "it was changed meanwhile")
+        place.replace(name, data, None if found is None else found.found)
+
+
+def refused(path: str, why: str) -> SpecError:
+    return SpecError(f"{path} was not changed: {why}.", advice="Change it by hand, and try again.")
+
+
+def problem_of(error: BadInput) -> tuple[int | None, str]:
+    """The line and the sentence of what is wrong with a file."""
+    if isinstance(error, BadFile):
+        return error.line, f"{error.problem[:1].upper()}{error.problem[1:]}."
+    return None, str(error)

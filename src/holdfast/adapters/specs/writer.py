@@ -1,0 +1,148 @@
+"""Writes a spec's files back: statuses in the file's own words, the checkpoint as a mirror, findings of reviews.
+
+Changes only the values it owns, at their places, and refuses by name what cannot be changed that way.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TypeVar
+
+from holdfast.adapters.specs import checkpoint_text, review_text
+from holdfast.adapters.specs.edit import CannotEdit, Edit, Path, apply, item_edit, scalar_edit
+from holdfast.adapters.specs.emit import commit as hash_of
+from holdfast.adapters.specs.emit import moment, scalar
+from holdfast.adapters.specs.reader import CHECKPOINT, REVIEW, TASKS, task_nodes
+from holdfast.adapters.specs.texts import Text, load, refused, store
+from holdfast.adapters.specs.yaml_text import Node
+from holdfast.core.errors import BadFile
+from holdfast.core.review import Finding
+from holdfast.core.spec import Checkpoint, SpecError, Status
+from holdfast.core.spec_shapes import IDS, TITLES, read_tasks, said_of
+from holdfast.core.statuses import spelling, status
+
+_PROGRESS = re.compile("([0-9]+)( ?/ ?)([0-9]+)")
+_DATES = ("last_updated", "updated")
+_DEEPEST = 6  # document, phases, number, tasks, number
+T = TypeVar("T")
+
+
+class Writer:
+    """The files of one folder. `top` is the repository that no link may leave."""
+
+    def __init__(self, folder: str, top: str) -> None:
+        self._folder, self._top = folder, top
+
+    def mark(self, statuses: Mapping[str, Status], commits: Mapping[str, str], today: str | None) -> None:
+        """Set the status of tasks, and note commits as evidence. What says it already stays as it is said."""
+        text = self._load(TASKS)
+        if text is None:
+            raise SpecError(f"There is no {TASKS} in {self._folder}.")
+        edits = self._guarded(text.path, lambda: list(_marks(text, statuses, commits, today)))
+        if edits:
+            changed = self._guarded(text.path, lambda: apply(text.text, edits, text.documents))
+            store(self._folder, TASKS, text.mark + changed, text.whole)
+
+    def write_checkpoint(self, checkpoint: Checkpoint) -> None:
+        new, change = checkpoint_text.fresh, checkpoint_text.updated
+        self._write(CHECKPOINT, lambda: new(checkpoint), lambda text: change(text, checkpoint))
+
+    def write_review(self, batch: str, findings: Sequence[Finding]) -> None:
+        new, change = review_text.fresh, review_text.updated
+        self._write(REVIEW, lambda: new(batch, findings), lambda text: change(text, batch, findings))
+
+    def _write(self, name: str, new: Callable[[], str], change: Callable[[Text], str]) -> None:
+        text = self._load(name)
+        if text is None or not text.documents:
+            store(self._folder, name, (text.whole if text else "") + new(), text.whole if text else None)
+            return
+        changed = self._guarded(text.path, lambda: change(text))
+        store(self._folder, name, text.mark + changed, text.whole)
+
+    def _load(self, name: str) -> Text | None:
+        try:
+            return load(self._folder, name, self._top)
+        except BadFile as error:
+            place = f" (line {error.line})" if error.line else ""
+            raise refused(error.path, f"{error.problem}{place}") from error
+
+    def _guarded(self, path: str, work: Callable[[], T]) -> T:
+        try:
+            return work()
+        except CannotEdit as error:
+            raise refused(path, f"{error.where} {error.why}") from None
+
+
+def _marks(text: Text, statuses: Mapping[str, Status], commits: Mapping[str, str], today: str | None) -> Iterator[Edit]:
+    stated = read_tasks(text.data)
+    said = {task.id: task.said for task in stated.tasks}
+    words = said_of(stated.tasks)
+    found = 0
+    nodes = _by_id(text, {*statuses, *commits})
+    for name, (path, node) in nodes.items():
+        wanted = statuses.get(name)
+        if wanted is not None and (status(said[name]) != wanted if said[name] else wanted != "pending"):
+            found += 1
+            after = next((key for key in (*IDS, *TITLES) if key in node.value), "")
+            yield scalar_edit(text.text, (*path, "status"), node, scalar(spelling(wanted, words)), after)
+        if name in commits:
+            yield from _evidence(text.text, path, node, commits[name])
+    if found:
+        done = sum(statuses.get(task.id, task.status) == "complete" for task in stated.tasks)
+        yield from _meta(text, done, len(stated.tasks), today)
+
+
+def _by_id(text: Text, wanted: set[str]) -> dict[str, tuple[Path, Node]]:
+    places = {id(node): path for path, node in _walk(text)}
+    found: dict[str, tuple[Path, Node]] = {}
+    for name, node in task_nodes(text):
+        if name in wanted:
+            if name in found:
+                raise CannotEdit((name,), "is there twice")
+            if id(node) not in places or not isinstance(node.value, dict):
+                raise CannotEdit((name,), "is not a task that stands in the file itself")
+            found[name] = (places[id(node)], node)
+    missing = sorted(wanted - found.keys())
+    if missing:
+        raise CannotEdit((missing[0],), "is not a task of this file")
+    return found
+
+
+def _walk(text: Text) -> Iterator[tuple[Path, Node]]:
+    """Every map in a list or map of maps, up to the depth at which tasks stand, with the way to it."""
+    ways: list[tuple[Path, Node]] = [((number,), root) for number, root in enumerate(text.documents)]
+    for path, node in ways:
+        if isinstance(node.value, dict):
+            yield path, node
+        if len(path) < _DEEPEST and not isinstance(node.value, str):
+            keyed = node.value.items() if isinstance(node.value, dict) else enumerate(node.value)
+            ways += [((*path, key), entry.node) for key, entry in keyed if entry.start == entry.node.start]
+
+
+def _evidence(text: str, path: Path, node: Node, commit: str) -> Iterator[Edit]:
+    entry = node.value.get("evidence")
+    if entry is None:
+        after = next((key for key in ("status", *IDS, *TITLES) if key in node.value), "")
+        yield scalar_edit(text, (*path, "evidence"), node, f"{{commits: [{hash_of(commit)}]}}", after)
+        return
+    inner = entry.node.value if isinstance(entry.node.value, dict) else {}
+    if "commits" not in inner:
+        raise CannotEdit((*path, "evidence"), "has no list of commits")
+    commits = inner["commits"].node.value
+    if not isinstance(commits, list) or commit not in [one.node.value for one in commits]:
+        yield item_edit(text, (*path, "evidence", "commits"), inner["commits"], hash_of(commit))
+
+
+def _meta(text: Text, done: int, count: int, today: str | None) -> Iterator[Edit]:
+    for number, root in enumerate(text.documents):
+        held = root.value.get("meta") if isinstance(root.value, dict) else None
+        if held is None or not isinstance(held.node.value, dict):
+            continue
+        fresh = {key: moment(today) for key in _DATES if today is not None}
+        progress = held.node.value.get("progress")
+        told = _PROGRESS.fullmatch(str(progress.node.value)) if progress else None
+        if told:
+            fresh["progress"] = f"{done}{told[2]}{count}"
+        for key in fresh.keys() & held.node.value.keys():
+            yield scalar_edit(text.text, (number, "meta", key), held.node, fresh[key])

@@ -1,0 +1,90 @@
+"""`holdfast run -- COMMAND`: any one command as a durable step. Its output goes through, and is kept.
+
+Killed while it runs, nobody knows what it did: started again, the run says so and stops, unless the command was declared
+as one that may be repeated. The command comes from the command line, never from a store.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+from collections.abc import Callable, Sequence
+from functools import partial
+from itertools import count
+from typing import Any, TypeAlias
+
+from holdfast import app, config, live
+from holdfast.adapters.checks import FOREVER, Commands
+from holdfast.cli.output import emit
+from holdfast.core.canonical import canonical, digest
+from holdfast.core.errors import UsageError
+from holdfast.core.values import Answer
+from holdfast.engine.run import Run
+from holdfast.engine.stopping import Stopped
+
+MISSION = "command."
+Hear: TypeAlias = Callable[[Sequence[str], bool], None]
+
+
+class Command:
+    """The command, in the form that the gate to the world takes."""
+
+    def __init__(self, argv: Sequence[str], policy: Any, run: Run, commands: Commands, hear: Hear) -> None:
+        self.policy = policy
+        self.arguments = {"argv": list(argv), "cwd": os.getcwd()}
+        self._argv, self._run, self._commands, self._hear = tuple(argv), run, commands, hear
+
+    def act(self, key: str) -> dict[str, Any]:
+        ran = self._commands.run(
+            key, self._argv, os.getcwd(), FOREVER, lambda: self._run.is_wished_to_stop, hear=self._hear
+        )
+        return {"exit_code": ran.exit_code, "seconds": round(ran.seconds, 1), "output": self._run.keep(ran.output)}
+
+    def probe(self, key: str) -> Answer:
+        """Ends what is left of it, if that is ours. What it had done by then, nobody knows."""
+        ended = "; ".join(self._commands.end_what_is_left(key)) or "its process is gone"
+        return Answer("unknown", f"the command was running when its run was killed; {ended}")
+
+
+def _pass_on(as_json: bool, lines: Sequence[str], is_error: bool) -> None:
+    """What the command says, where it says it; beside a JSON document it all goes to stderr."""
+    stream = sys.stderr if is_error or as_json else sys.stdout
+    stream.write("".join(f"{line}\n" for line in lines))
+    stream.flush()
+
+
+def perform(argv: tuple[str, ...], policy: str, new: bool, as_json: bool) -> int:
+    """Run it once. A command that failed is tried again when the run is started again."""
+    where = config.load()
+    if where.on_server:
+        raise UsageError("A command is run with the store of this machine.", advice="Unset HOLDFAST_STORE.")
+    mission = MISSION + digest(canonical([os.getcwd(), list(argv)]))[:16]
+    given = {"kind": "command", "argv": list(argv), "cwd": os.getcwd()}
+    try:
+        with live.run(mission, new=new, inputs=given, title=shlex.join(argv)[:80]) as run:
+            folder = os.path.join(os.path.dirname(where.place), "runs", run.run_id, "stages")
+            commands = Commands(run.run_id, folder, config.environment(), app.redactor())
+            receipt = _attempt(run, lambda: Command(argv, policy, run, commands, partial(_pass_on, as_json)))
+    except Stopped as stopped:
+        if as_json:
+            emit({"run_id": stopped.run_id, "stop_reason": stopped.reason, "evidence": list(stopped.evidence)})
+        return int(stopped.code or 0)
+    if as_json:
+        emit({"run_id": run.run_id, "stop_reason": None, **receipt})
+    return 0
+
+
+def _attempt(run: Run, command: Callable[[], Command]) -> dict[str, Any]:
+    """The first attempt that succeeds. One that failed before this process began is followed by another."""
+    ended = {one.step_id for one in run.state.effects.values() if one.status == "done"}
+    for attempt in count(1):
+        name = "command" if attempt == 1 else f"command ({attempt})"
+        receipt: dict[str, Any] | None = run.effect(name, command())
+        if receipt is None:
+            return {"exit_code": None, "settled": "somebody said that it was done"}
+        if receipt["exit_code"] == 0:
+            return receipt
+        if name not in ended:
+            raise run.stop("step_failed", f"the command: exit code {receipt['exit_code']}")
+    raise AssertionError

@@ -1,0 +1,229 @@
+"""Which tasks go together: each as early as what it needs allows, never two on one file, alone when it names no file.
+
+The same for every order of the tasks. Refuses, all at once and with names, what has no order: cycles, strangers, twins.
+"""
+
+from __future__ import annotations
+
+import heapq
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from holdfast.core.spec import ASIDE, OVER, Problem, Task, natural, refuse
+
+_CYCLE_TOLD = 100
+_GLOB = frozenset("*?[{")
+_ALONE = ("alone", ())
+
+
+class Batch(NamedTuple):
+    """Tasks between two checkpoints. `parallel` says that there is more than one, so that they may run at the same time."""
+
+    tasks: tuple[str, ...]
+    parallel: bool
+
+
+def plan(tasks: Sequence[Task], *, break_on_phase: bool = False) -> tuple[Batch, ...]:
+    """The batches of the tasks that are still to do. What is complete counts as done."""
+    left = _ordered(tasks)
+    refuse([Problem("tasks.yaml", None, sentence, fatal=True) for sentence in _faults(tasks, left)])
+    queue = _one_phase_first(left) if break_on_phase else left
+    return _gathered(left, _earliest(queue, _open_needs(queue), by_phase=break_on_phase))
+
+
+def faults(tasks: Sequence[Task]) -> list[str]:
+    """Every reason why these tasks have no order, one sentence each. Only what is still to do can stand in the way."""
+    return _faults(tasks, _ordered(tasks))
+
+
+def _faults(tasks: Sequence[Task], left: Sequence[Task]) -> list[str]:
+    needs = {name: [need for need in wanted if need != name] for name, wanted in _open_needs(left).items()}
+    cycles = [f"{_chain(cycle)}, which is a cycle." for cycle in _cycles(needs)]
+    return [*_twins(tasks), *_bad_needs(tasks, left), *cycles]
+
+
+def _ordered(tasks: Sequence[Task]) -> list[Task]:
+    return sorted((task for task in tasks if task.status not in OVER), key=lambda task: natural(task.id))
+
+
+def _one_phase_first(left: Sequence[Task]) -> list[Task]:
+    """In the order of the phases, which is that of their first ids."""
+    rank: dict[str | None, int] = {}
+    for task in left:
+        rank.setdefault(task.phase, len(rank))
+    return sorted(left, key=lambda task: rank[task.phase])
+
+
+def _open_needs(left: Sequence[Task]) -> dict[str, list[str]]:
+    rank = {task.id: number for number, task in enumerate(left)}
+    return {task.id: sorted(rank.keys() & set(task.depends_on), key=rank.__getitem__) for task in left}
+
+
+def _twins(tasks: Sequence[Task]) -> list[str]:
+    counts = Counter([task.id for task in tasks])
+    twice = sorted((name for name, count in counts.items() if count > 1), key=natural)
+    return [f"The id {name} is given to {counts[name]} tasks." for name in twice]
+
+
+def _bad_needs(tasks: Sequence[Task], left: Sequence[Task]) -> Iterator[str]:
+    known: Mapping[str, Task] = {task.id: task for task in tasks}
+    for task in left:
+        for need in dict.fromkeys(task.depends_on):
+            if need == task.id:
+                yield f"{task.id} needs itself."
+            elif need not in known:
+                yield f"{task.id} needs {need}, and there is no such task."
+            elif known[need].status in ASIDE:
+                yield f"{task.id} needs {need}, which is {known[need].status}."
+
+
+def _chain(cycle: Sequence[str]) -> str:
+    if len(cycle) > _CYCLE_TOLD:
+        cycle = [*cycle[:_CYCLE_TOLD], f"({len(cycle) - _CYCLE_TOLD} more)"]
+    return " needs ".join([*cycle, cycle[0]])
+
+
+def _cycles(needs: Mapping[str, Sequence[str]]) -> Iterator[list[str]]:
+    """One cycle of every knot, each from its first id on."""
+    knots = _knots(needs)
+    seen: set[str] = set()
+    for start in sorted(knots, key=natural):
+        path: dict[str, int] = {}
+        here: str = start
+        while here not in seen:
+            seen.add(here)
+            path[here] = len(path)
+            here = next(need for need in needs[here] if need in knots)
+        if here in path:
+            yield _from_first(list(path)[path[here] :])
+
+
+def _from_first(cycle: list[str]) -> list[str]:
+    first = cycle.index(min(cycle, key=natural))
+    return cycle[first:] + cycle[:first]
+
+
+def _knots(needs: Mapping[str, Sequence[str]]) -> set[str]:
+    """The tasks that have no place in any order: those on a cycle, and those that need one of them."""
+    return set(needs) - set(_in_order(needs))
+
+
+def _in_order(needs: Mapping[str, Sequence[str]]) -> Iterator[str]:
+    """The ids so that each comes after what it needs, the first by name before others. Those behind a cycle never come."""
+    wanted_by: dict[str, list[str]] = {name: [] for name in needs}
+    for name, wanted in needs.items():
+        for need in wanted:
+            wanted_by[need].append(name)
+    missing = {name: len(wanted) for name, wanted in needs.items()}
+    rank = {name: number for number, name in enumerate(needs)}
+    ready = [(rank[name], name) for name, count in missing.items() if count == 0]
+    heapq.heapify(ready)
+    while ready:
+        _, name = heapq.heappop(ready)
+        yield name
+        for waiting in wanted_by[name]:
+            missing[waiting] -= 1
+            if missing[waiting] == 0:
+                heapq.heappush(ready, (rank[waiting], waiting))
+
+
+def _earliest(left: Sequence[Task], needs: Mapping[str, Sequence[str]], *, by_phase: bool) -> dict[str, int]:
+    """The first batch after all that a task needs in which nobody touches its files, and no other phase is at work."""
+    tasks = {task.id: task for task in left}
+    places: dict[str, int] = {}
+    count = 0
+    rooms: dict[str | None, _Rooms] = {}
+    for name in _in_order(needs):
+        after = max((places[need] + 1 for need in needs[name]), default=0)
+        room = rooms.setdefault(tasks[name].phase if by_phase else None, _Rooms())
+        places[name] = room.take(_claims(tasks[name].files), after, count)
+        count = max(count, places[name] + 1)
+    return places
+
+
+def _gathered(left: Sequence[Task], places: Mapping[str, int]) -> tuple[Batch, ...]:
+    groups: list[list[str]] = [[] for _ in range(max(places.values(), default=-1) + 1)]
+    for task in left:
+        groups[places[task.id]].append(task.id)
+    return tuple(Batch(tuple(group), len(group) > 1) for group in groups)
+
+
+def _claims(files: Sequence[str]) -> tuple[tuple[str, ...], ...]:
+    """The places a task may write to. A folder or a pattern stands for all that may be in it."""
+    return tuple(sorted({_place(file) for file in files if file.strip()}))
+
+
+def _place(file: str) -> tuple[str, ...]:
+    """A path in one spelling, up to its first pattern: `./src//a.py` and `SRC/a.py` are the same place for us."""
+    parts: list[str] = []
+    for part in file.strip().replace("\\", "/").casefold().split("/"):
+        if _GLOB.intersection(part):
+            break
+        if part == ".." and parts and parts[-1] != "..":
+            parts.pop()
+        elif part not in ("", "."):
+            parts.append(part)
+    return tuple(parts)
+
+
+class _Rooms:
+    """Who touches what in which batch. Finds the first batch that is free for a set of places, without trying each."""
+
+    def __init__(self) -> None:
+        self._batches: list[int] = []  # those that are ours, of all there are
+        self._held: dict[tuple[str, tuple[str, ...]], dict[int, int]] = {}
+        self._tried: dict[tuple[tuple[str, ...], ...], tuple[int, int]] = {}
+
+    def take(self, claims: tuple[tuple[str, ...], ...], after: int, count: int) -> int:
+        """The number of the batch, at least `after`. `count` is the number of the next new one."""
+        room = self._free(claims, bisect_left(self._batches, after)) if claims else len(self._batches)
+        if room == len(self._batches):
+            self._batches.append(count)
+        for key in _marks(claims):
+            self._held.setdefault(key, {})[room] = room + 1
+        return self._batches[room]
+
+    def _free(self, claims: tuple[tuple[str, ...], ...], room: int) -> int:
+        tried_from, tried_to = self._tried.get(claims, (room, room))
+        if tried_from <= room <= tried_to:
+            room = tried_to
+        else:
+            tried_from = room
+        keys = _obstacles(claims)
+        while (free := self._past(keys, room)) != room:
+            room = free
+        self._tried[claims] = (tried_from, room)
+        return room
+
+    def _past(self, keys: Sequence[tuple[str, tuple[str, ...]]], room: int) -> int:
+        for key in keys:
+            room = _leap(self._held.get(key, {}), room)
+        return room
+
+
+def _leap(held: dict[int, int], room: int) -> int:
+    """The first room from here on that is not held. The way there is made short for those who come after."""
+    way = []
+    while room in held:
+        way.append(room)
+        room = held[room]
+    for passed in way:
+        held[passed] = room
+    return room
+
+
+def _marks(claims: tuple[tuple[str, ...], ...]) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """What a task leaves behind in its batch: each place, and every folder above that something in it is held."""
+    if not claims:
+        yield _ALONE
+    for place in claims:
+        yield "at", place
+        yield from (("below", place[:length]) for length in range(len(place) + 1))
+
+
+def _obstacles(claims: tuple[tuple[str, ...], ...]) -> list[tuple[str, tuple[str, ...]]]:
+    """What keeps a task out of a batch: somebody alone, a folder above one of its places, or anything in such a place."""
+    above = {("at", place[:length]) for place in claims for length in range(len(place))}
+    return [_ALONE, *sorted(above), *(("below", place) for place in claims)]

@@ -1,0 +1,121 @@
+"""What several reviewers saw, as one judgement: findings with ids, what must be fixed now, what is put off. Never drops a no.
+
+A gate fails if any reviewer fails it. The same finding by two reviewers is one, with the higher severity. A reviewer who
+says no and names nothing has still said no: that becomes a finding of its own.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Literal, NamedTuple
+
+import holdfast.core.lean  # noqa: F401 - before msgspec
+from holdfast.core.canonical import canonical, digest
+from holdfast.core.reports import Issue, ReviewerReport
+from holdfast.core.statuses import severity
+
+import msgspec  # isort: skip
+
+Severity = Literal["critical", "high", "medium", "low"]
+ORDER: tuple[Severity, ...] = ("critical", "high", "medium", "low")
+NOW: frozenset[str] = frozenset({"critical", "high"})
+LATER: frozenset[str] = frozenset({"medium"})  # noted, and carried on
+_LINE = re.compile(r":\d[\d:,\- ]*$")
+_FINGERPRINT = 16
+
+
+class Finding(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One thing that reviewers saw. `id` begins with the letter of its severity and is never used twice in a spec."""
+
+    id: str
+    severity: Severity
+    description: str
+    location: str = ""
+    task: str = ""
+    gate: str = ""
+    suggestion: str = ""
+    reviewers: tuple[str, ...] = ()
+
+
+class Judgement(NamedTuple):
+    """The reviews of one round. `failed` are the gates that did not pass, `rejected` those who want it not at all."""
+
+    findings: tuple[Finding, ...] = ()
+    failed: tuple[str, ...] = ()
+    rejected: tuple[str, ...] = ()
+
+    @property
+    def to_fix(self) -> tuple[Finding, ...]:
+        return tuple(one for one in self.findings if one.severity in NOW)
+
+
+def judge(reports: Mapping[str, ReviewerReport], taken: Iterable[str] = ()) -> Judgement:
+    """Bring the reports together, by the name of each reviewer. `taken`: ids that earlier findings have."""
+    merged: dict[tuple[str, str], list[tuple[str, Issue]]] = {}
+    for reviewer, report in sorted(reports.items()):
+        for issue in (*report.issues, *_unnamed(reviewer, report)):
+            merged.setdefault(_identity(issue), []).append((reviewer, issue))
+    numbers = _numbers(taken)
+    findings = sorted(map(_merge, merged.values()), key=lambda one: ORDER.index(one.severity))
+    failed = {name for report in reports.values() for name, mark in _marks(report) if mark == "fail"}
+    rejected = sorted(name for name, report in reports.items() if report.verdict == "reject")
+    return Judgement(tuple(_numbered(one, numbers) for one in findings), tuple(sorted(failed)), tuple(rejected))
+
+
+def fingerprint(findings: Sequence[Finding]) -> str:
+    """The same for the same findings in any order, wherever the lines have moved to meanwhile."""
+    said = sorted({(_LINE.sub("", one.location), _plain(one.description)) for one in findings})
+    return digest(canonical([list(one) for one in said]))[:_FINGERPRINT]
+
+
+def _marks(report: ReviewerReport) -> list[tuple[str, str]]:
+    return list(msgspec.structs.asdict(report.gates).items())
+
+
+def _unnamed(reviewer: str, report: ReviewerReport) -> Iterator[Issue]:
+    """What a reviewer refused without saying why."""
+    serious = [issue for issue in report.issues if severity(issue.severity) in NOW]
+    for gate in (name for name, mark in _marks(report) if mark == "fail"):
+        if not any(issue.gate == gate for issue in report.issues) and not serious:
+            yield Issue(severity="high", gate=gate, description=f"{reviewer} fails {gate} and names no finding for it")
+    if report.verdict != "approve" and not report.issues and all(mark == "pass" for _, mark in _marks(report)):
+        yield Issue(severity="high", description=f"{reviewer} does not approve and names no finding")
+
+
+def _identity(issue: Issue) -> tuple[str, str]:
+    return issue.location.strip(), _plain(issue.description)
+
+
+def _plain(text: str) -> str:
+    return " ".join(text.split()).casefold()
+
+
+def _merge(same: Sequence[tuple[str, Issue]]) -> Finding:
+    worst = min((issue for _, issue in same), key=lambda issue: ORDER.index(severity(issue.severity)))
+    return Finding(
+        id="",
+        severity=severity(worst.severity),
+        description=worst.description.strip(),
+        location=worst.location.strip(),
+        task=next((issue.task for _, issue in same if issue.task), ""),
+        gate=worst.gate,
+        suggestion=worst.suggestion,
+        reviewers=tuple(dict.fromkeys(reviewer for reviewer, _ in same)),
+    )
+
+
+def _numbers(taken: Iterable[str]) -> Counter[str]:
+    highest: Counter[str] = Counter()
+    for one in taken:
+        letter, number = one[:1].upper(), one[1:]
+        if number.isascii() and number.isdigit():
+            highest[letter] = max(highest[letter], int(number))
+    return highest
+
+
+def _numbered(finding: Finding, numbers: Counter[str]) -> Finding:
+    letter = finding.severity[0].upper()
+    numbers[letter] += 1
+    return msgspec.structs.replace(finding, id=f"{letter}{numbers[letter]:03}")

@@ -1,0 +1,325 @@
+"""A spec as one model, whatever shape its files have: tasks, phases, findings put off, the checkpoint a file tells of.
+
+Only values and how two of them differ. What decides the batches has one digest, the same for every order of the tasks.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Literal
+
+import msgspec
+
+from holdfast.core.canonical import digest
+from holdfast.core.errors import BadInput
+
+Status = Literal["pending", "in_progress", "awaiting_review", "blocked", "complete", "deferred", "dropped"]
+Severity = Literal["critical", "high", "medium", "low"]
+
+OVER: frozenset[Status] = frozenset({"complete", "deferred", "dropped"})  # nobody has to work on these
+ASIDE: frozenset[Status] = frozenset({"deferred", "dropped"})  # and these will not be there for others
+_DIGITS = re.compile("([0-9]+)")
+_PROBLEMS_TOLD = 20
+
+
+class Task(msgspec.Struct, frozen=True):
+    """One line of the plan. `said` is the status as the file spells it; `text` is what else an agent should be told."""
+
+    id: str
+    title: str = ""
+    status: Status = "pending"
+    said: str = ""
+    files: tuple[str, ...] = ()
+    depends_on: tuple[str, ...] = ()
+    phase: str | None = None
+    marked_parallel: bool = False
+    text: str = ""
+
+
+class Phase(msgspec.Struct, frozen=True):
+    """A named group of tasks, with what must hold when it is over."""
+
+    name: str
+    tasks: tuple[str, ...] = ()
+    description: str = ""
+    criteria: tuple[str, ...] = ()
+
+
+class Reviewer(msgspec.Struct, frozen=True):
+    name: str
+    model: str | None = None
+
+
+class Deferred(msgspec.Struct, frozen=True):
+    """A finding that was put off."""
+
+    description: str
+    severity: Severity = "medium"
+    id: str | None = None
+    batch: str | None = None
+    task: str | None = None
+    location: str | None = None
+    reviewer: str | None = None
+    status: str = "deferred"
+
+
+class TaskRef(msgspec.Struct, frozen=True):
+    """A task as a checkpoint names it."""
+
+    id: str
+    name: str = ""
+    file: str | None = None
+
+
+class NextBatch(msgspec.Struct, frozen=True):
+    number: str
+    tasks: tuple[TaskRef, ...] = ()
+    parallel: bool = False
+
+
+class PhaseCursor(msgspec.Struct, frozen=True):
+    """Where a batch stood, as a file tells it."""
+
+    batch: str = ""
+    phase: str = ""
+    status: str = ""
+    tasks: tuple[str, ...] = ()
+    updated_at: str = ""
+
+
+class Stage(msgspec.Struct, frozen=True):
+    """Work that was begun and has no valid end, as a file tells it."""
+
+    batch: str = ""
+    task: str = ""
+    phase: str = ""
+    agent: str = ""
+    status: str = ""
+    started_at: str = ""
+    failure: str = ""
+
+
+class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
+    """What `checkpoint.yaml` says. A mirror: the log is asked first."""
+
+    spec_name: str = ""
+    spec_path: str = ""
+    branch: str = ""
+    timestamp: str = ""
+    last_batch: str | None = None
+    last_commit: str | None = None
+    completed: tuple[TaskRef, ...] = ()
+    in_progress: tuple[TaskRef, ...] = ()
+    pending: tuple[TaskRef, ...] = ()
+    next_batch: NextBatch | None = None
+    finished: bool = False
+    deferred: tuple[Deferred, ...] = ()
+    reviewers: tuple[Reviewer, ...] = ()
+    tasks_digest: str | None = None
+    cursor: PhaseCursor | None = None
+    incomplete: tuple[Stage, ...] = ()
+
+
+class Problem(msgspec.Struct, frozen=True):
+    """What is wrong with a file. A fatal one leaves nothing to run by."""
+
+    path: str
+    line: int | None
+    message: str
+    fatal: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.path}, line {self.line}: {self.message}" if self.line else f"{self.path}: {self.message}"
+
+
+class Spec(msgspec.Struct, frozen=True, kw_only=True):
+    """All that the files of one folder say. `path` is the folder; `next_id` the number of the next task, if it is told."""
+
+    name: str
+    path: str
+    code: str | None = None
+    next_id: int | None = None
+    tasks: tuple[Task, ...] = ()
+    phases: tuple[Phase, ...] = ()
+    reviewers: tuple[Reviewer, ...] = ()
+    deferred: tuple[Deferred, ...] = ()
+    checkpoint: Checkpoint | None = None
+    problems: tuple[Problem, ...] = ()
+    digest: str = ""
+
+
+class SpecError(BadInput):
+    """A spec that cannot be worked by. `problems` has every one of them."""
+
+    advice = "Put the files in order and try again. Nothing was changed."
+
+    def __init__(self, message: str, problems: Sequence[Problem] = (), *, advice: str | None = None) -> None:
+        super().__init__(message, advice=advice)
+        self.problems = tuple(problems)
+
+
+def refuse(problems: Sequence[Problem]) -> None:
+    """Raise, with all of them, if one of the problems is fatal."""
+    fatal = [problem for problem in problems if problem.fatal]
+    if fatal:
+        more = len(fatal) - _PROBLEMS_TOLD
+        told = [str(problem) for problem in fatal[:_PROBLEMS_TOLD]] + ([f"And {more} more."] if more > 0 else [])
+        raise SpecError(" ".join(told), problems)
+
+
+def natural(text: str) -> tuple[object, ...]:
+    """A key that sorts T2 before T10, however long the numbers are, and the same for everybody."""
+    parts: list[object] = list(_DIGITS.split(text))
+    for place in range(1, len(parts), 2):
+        bare = str(parts[place]).lstrip("0")
+        parts[place] = (len(bare), bare)
+    return (*parts, text)
+
+
+def digest_of(tasks: Iterable[Task]) -> str:
+    """The digest of what decides the batches: ids, titles, files, needs, and whether each is open, complete or set aside."""
+    rows = [(*_identity(task), task.phase, _stand(task)) for task in tasks]
+    return digest(b"holdfast/tasks/1\n" + msgspec.json.encode(sorted(rows, key=lambda row: row[0])))
+
+
+def _identity(task: Task) -> tuple[str, str, list[str], list[str]]:
+    return task.id, task.title, sorted(set(task.files)), sorted(set(task.depends_on))
+
+
+def _stand(task: Task) -> str:
+    return task.status if task.status in OVER else "open"
+
+
+def changes(before: Iterable[Task], after: Iterable[Task]) -> list[str]:
+    """What is different now, one sentence each, in the order of the ids. Empty when the batches are decided by the same."""
+    was, now = _by_id(before), _by_id(after)
+    sentences: list[str] = []
+    for name in sorted(was.keys() | now.keys(), key=natural):
+        sentences += _change(name, was.get(name), now.get(name))
+    return sentences
+
+
+def _by_id(tasks: Iterable[Task]) -> dict[str, Task]:
+    return {task.id: task for task in tasks}
+
+
+def _change(name: str, was: Task | None, now: Task | None) -> list[str]:
+    if was is None or now is None:
+        return [f"{name} was removed."] if was else [f"{name} was added{_titled(now)}."]
+    return [*_rewording(was, now), *_regrouping(was, now), *_restatus(was, now)]
+
+
+def _titled(task: Task | None) -> str:
+    return f": {task.title}" if task and task.title else ""
+
+
+def _rewording(was: Task, now: Task) -> list[str]:
+    if was.title == now.title:
+        return []
+    return [f"{now.id} is called {now.title!r} now; it was {was.title!r}."]
+
+
+def _regrouping(was: Task, now: Task) -> list[str]:
+    said = [
+        *_list_change(now.id, "needs", was.depends_on, now.depends_on),
+        *_list_change(now.id, "touches", was.files, now.files),
+    ]
+    if was.phase != now.phase:
+        said.append(f"{now.id} is in phase {now.phase or '(none)'} now; it was in {was.phase or '(none)'}.")
+    return said
+
+
+def _list_change(name: str, verb: str, was: Sequence[str], now: Sequence[str]) -> list[str]:
+    more, less = sorted(set(now) - set(was), key=natural), sorted(set(was) - set(now), key=natural)
+    said = [f"{name} now {verb} {', '.join(more)}."] if more else []
+    return said + ([f"{name} no longer {verb} {', '.join(less)}."] if less else [])
+
+
+def _restatus(was: Task, now: Task) -> list[str]:
+    return [] if _stand(was) == _stand(now) else [f"{now.id} is {now.status} now; it was {was.status}."]
+
+
+def changes_since(checkpoint: Checkpoint, tasks: Sequence[Task]) -> list[str]:
+    """The same from the little that a checkpoint tells: which tasks there were, how they were called, and which were done."""
+    if checkpoint.tasks_digest is not None and checkpoint.tasks_digest == digest_of(tasks):
+        return []
+    was, now = _summary(checkpoint), _by_id(tasks)
+    said = [_since(name, was.get(name), now.get(name)) for name in sorted(was.keys() | now.keys(), key=natural)]
+    told = [sentence for sentence in said if sentence]
+    if not told and checkpoint.tasks_digest is not None:
+        return ["What a task needs, which files it touches or its phase has changed."]
+    return told
+
+
+def _summary(checkpoint: Checkpoint) -> dict[str, tuple[TaskRef, bool]]:
+    opened = {ref.id: (ref, False) for ref in (*checkpoint.pending, *checkpoint.in_progress)}
+    return opened | {ref.id: (ref, True) for ref in checkpoint.completed}
+
+
+def _since(name: str, was: tuple[TaskRef, bool] | None, now: Task | None) -> str:
+    if was is None or now is None:
+        return f"{name} was removed." if was else _new(now)
+    ref, done = was
+    if ref.name and ref.name != now.title:
+        return f"{name} is called {now.title!r} now; it was {ref.name!r}."
+    if done != (now.status == "complete"):
+        return f"{name} is {now.status} now; it was {'complete' if done else 'not complete'}."
+    return ""
+
+
+def _new(task: Task | None) -> str:
+    """A task that was set aside is in no summary, and so is not new."""
+    return f"{task.id} was added{_titled(task)}." if task and task.status not in ASIDE else ""
+
+
+def newest(checkpoints: Iterable[Checkpoint]) -> Checkpoint | None:
+    """The one written last, by what it says itself. One that does not say when is older than all that do."""
+    return max(checkpoints, key=lambda one: (_moment(one.timestamp), len(one.completed)), default=None)
+
+
+def _moment(text: str) -> float:
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        return float("-inf")
+    return found.replace(tzinfo=found.tzinfo or UTC).timestamp()
+
+
+def next_task_id(spec: Spec) -> str:
+    """An id that no task of this spec has or had, as far as its files know: CODE-007, T7, CODE-1000 after CODE-999."""
+    prefix, width = _style(spec)
+    taken = [int(number) for number in _numbers(spec, prefix)]
+    number = max([spec.next_id or 1, *(one + 1 for one in taken)])
+    return f"{prefix}{number:0{width}}"
+
+
+def _style(spec: Spec) -> tuple[str, int]:
+    """What ids here begin with and how many digits they have at least: as the last one, else by the code."""
+    for task in sorted(spec.tasks, key=lambda task: natural(task.id), reverse=True):
+        found = re.fullmatch(r"(.*?)([0-9]{1,9})", task.id, re.DOTALL)
+        if found and (spec.code is None or found[1] == f"{spec.code}-"):
+            return found[1], len(found[2]) if found[2].startswith("0") or spec.code else 1
+    return (f"{spec.code}-", 3) if spec.code else ("T", 1)
+
+
+def _numbers(spec: Spec, prefix: str) -> list[str]:
+    known = [task.id for task in spec.tasks]
+    if spec.checkpoint:
+        known += _summary(spec.checkpoint)
+    known += [needed for task in spec.tasks for needed in task.depends_on]
+    tails = [name[len(prefix) :] for name in known if name.startswith(prefix)]
+    return [tail for tail in tails if re.fullmatch("[0-9]{1,9}", tail)]
+
+
+def summary_of(tasks: Iterable[Task]) -> Mapping[str, tuple[TaskRef, ...]]:
+    """The three lists of a checkpoint. What was dropped or deferred is in none of them."""
+    lists: dict[str, list[TaskRef]] = {"completed": [], "in_progress": [], "pending": []}
+    for task in tasks:
+        if task.status not in ASIDE:
+            lists[_LIST_OF.get(task.status, "pending")].append(TaskRef(task.id, task.title))
+    return {name: tuple(refs) for name, refs in lists.items()}
+
+
+_LIST_OF = {"complete": "completed", "in_progress": "in_progress", "awaiting_review": "in_progress"}

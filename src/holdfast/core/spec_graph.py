@@ -1,0 +1,213 @@
+"""What a dependency file says, in any of the shapes people write: needs, files, phases and its own idea of the batches.
+
+Takes plain text data. Which way `from` and `to` point is found out by what else is known; if nothing is, that is said.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+from holdfast.core.spec import ASIDE, Phase, Task, natural
+
+Plain = Any
+Pair = tuple[str, str]
+NEEDS = ("depends_on", "deps", "dependencies", "needs", "requires", "blocked_by")
+FILES = ("file", "files", "path", "paths")
+_MAPS = ("edges", "graph", "nodes", "tasks", "dependencies")
+_LISTS = ("edges", "internal", "dependencies")
+
+
+class Graph(NamedTuple):
+    """Pairs of (a task, what it needs), files by task, and the phases and batches as they stand in the file."""
+
+    needs: tuple[Pair, ...] = ()
+    files: Mapping[str, tuple[str, ...]] = {}
+    phases: tuple[Phase, ...] = ()
+    batches: tuple[tuple[str, ...], ...] = ()
+    remarks: tuple[str, ...] = ()
+
+
+def words(value: Plain) -> tuple[str, ...]:
+    """One name or a list of names, as names: `a`, `a, b`, [a, b] and [{id: a}, {path: b}] all are."""
+    if isinstance(value, str):
+        return tuple(part for part in map(str.strip, value.split(",")) if part)
+    if isinstance(value, Mapping):
+        return words(first(value, ("id", "path", "name")))
+    return tuple(word for item in value for word in words(item)) if isinstance(value, list) else ()
+
+
+def text(value: Plain) -> str:
+    return value.strip() if isinstance(value, str) else ""
+
+
+def first(value: Mapping[str, Plain], names: Iterable[str]) -> Plain:
+    return next((value[name] for name in names if value.get(name) is not None), None)
+
+
+def read_graph(data: Mapping[str, Plain], tasks: Sequence[Task]) -> Graph:
+    ids = {task.id for task in tasks}
+    rows = list(_maps(data.get("phases")))
+    phases = tuple(_phase(row) for row in rows)
+    pairs, remarks = _directed(list(_arrows(data)), tasks, phases)
+    needs = [*_mapped(data, ids), *_of_phase_tasks(rows), *_of_phases(rows, phases, tasks), *pairs]
+    if not needs and not any(task.depends_on for task in tasks):
+        needs = list(_implied(phases))
+    files = dict(_files(data, rows))
+    return Graph(tuple(dict.fromkeys(needs)), files, phases, tuple(_batches(data.get("batches"))), remarks)
+
+
+def _maps(value: Plain) -> Iterator[Mapping[str, Plain]]:
+    if isinstance(value, Mapping):
+        for name, item in value.items():
+            yield {"name": name, **item} if isinstance(item, Mapping) else {"name": name, "tasks": item}
+    elif isinstance(value, list):
+        yield from (item for item in value if isinstance(item, Mapping))
+
+
+def _phase(row: Mapping[str, Plain]) -> Phase:
+    return phase_of(row, words(first(row, ("tasks", "task_ids"))))
+
+
+def phase_of(row: Mapping[str, Plain], tasks: tuple[str, ...]) -> Phase:
+    stated = row.get("checkpoint")
+    goal: Mapping[str, Plain] = stated if isinstance(stated, Mapping) else {}
+    about = text(first(row, ("description",))) or text(goal.get("description"))
+    criteria = first(goal, ("criteria",))
+    listed = tuple(text(item) for item in criteria if text(item)) if isinstance(criteria, list) else ()
+    return Phase(text(first(row, ("name", "title", "id"))), tasks, about, listed)
+
+
+def _mapped(data: Mapping[str, Plain], ids: set[str]) -> Iterator[Pair]:
+    """Maps from a task to what it needs: at the top, under a name, or with the needs inside an object."""
+    yield from _of_map({name: value for name, value in data.items() if name in ids})
+    for name in _MAPS:
+        value = data.get(name)
+        if isinstance(value, Mapping):
+            yield from _of_map(value)
+        elif name != "edges":
+            yield from _of_objects(value)
+
+
+def _of_map(value: Mapping[str, Plain]) -> Iterator[Pair]:
+    for name, item in value.items():
+        if isinstance(item, Mapping):
+            yield from _of_object(name, item)
+        else:
+            yield from ((name, need) for need in words(item))
+
+
+def _of_object(name: str, item: Mapping[str, Plain]) -> Iterator[Pair]:
+    yield from ((name, need) for need in words(first(item, NEEDS)))
+    yield from ((later, name) for later in words(item.get("blocks")))
+
+
+def _of_objects(value: Plain) -> Iterator[Pair]:
+    for item in value if isinstance(value, list) else ():
+        if isinstance(item, Mapping) and text(item.get("id")):
+            yield from _of_object(text(item["id"]), item)
+
+
+def _of_phase_tasks(rows: Sequence[Mapping[str, Plain]]) -> Iterator[Pair]:
+    for row in rows:
+        yield from _of_objects(row.get("tasks"))
+
+
+def _of_phases(rows: Sequence[Mapping[str, Plain]], phases: Sequence[Phase], tasks: Sequence[Task]) -> Iterator[Pair]:
+    """A phase that needs a task, or another phase: then it needs what of that phase will be done at all."""
+    aside = {task.id for task in tasks if task.status in ASIDE}
+    members = _members(rows, phases)
+    for row, phase in zip(rows, phases, strict=True):
+        for need in words(first(row, NEEDS)):
+            found = [one for one in members[need] if one not in aside] if need in members else [need]
+            yield from ((task, one) for task in phase.tasks for one in found if one not in phase.tasks)
+
+
+def _members(rows: Sequence[Mapping[str, Plain]], phases: Sequence[Phase]) -> dict[str, tuple[str, ...]]:
+    found: dict[str, tuple[str, ...]] = {}
+    for row, phase in zip(rows, phases, strict=True):
+        found |= {text(row[key]): phase.tasks for key in ("id", "name", "title") if text(row.get(key))}
+    return found
+
+
+def _implied(phases: Sequence[Phase]) -> Iterator[Pair]:
+    """Phases and not one word about needs: each phase needs the one before it."""
+    for before, phase in pairwise(phases):
+        yield from ((task, need) for task in phase.tasks for need in before.tasks)
+
+
+def _arrows(data: Mapping[str, Plain]) -> Iterator[Pair]:
+    """Pairs of (from, to), however they are written down."""
+    for name in _LISTS:
+        value = data.get(name)
+        for item in value if isinstance(value, list) else ():
+            yield from _arrow(item)
+
+
+def _arrow(item: Plain) -> Iterator[Pair]:
+    if isinstance(item, Mapping):
+        yield from ((start, end) for start in words(item.get("from")) for end in words(item.get("to")))
+    elif isinstance(item, str) and "->" in item:
+        start, _, end = item.partition("->")
+        yield from ((one, other) for one in words(start) for other in words(end))
+
+
+def _directed(
+    arrows: Sequence[Pair], tasks: Sequence[Task], phases: Sequence[Phase]
+) -> tuple[list[Pair], tuple[str, ...]]:
+    """The arrows as (task, need), by the first evidence that speaks: needs told elsewhere, phases, then the ids."""
+    if not arrows:
+        return [], ()
+    for count, remark in zip(_evidence(arrows, tasks, phases), ("", "", _GUESSED), strict=True):
+        ahead, back = count
+        if ahead != back:
+            mixed = (_MIXED,) if ahead and back and not remark else ()
+            return _turned(arrows, turn=back > ahead), (*mixed, *((remark,) if remark else ()))
+    return _turned(arrows, turn=True), (_GUESSED,)
+
+
+_GUESSED = "Nothing says which way `from` and `to` point; it was taken from the order of the ids."
+_MIXED = "Some of its `from` and `to` point the other way than most do."
+
+
+def _turned(arrows: Sequence[Pair], *, turn: bool) -> list[Pair]:
+    return [(end, start) for start, end in arrows] if turn else list(arrows)
+
+
+def _evidence(arrows: Sequence[Pair], tasks: Sequence[Task], phases: Sequence[Phase]) -> Iterator[tuple[int, int]]:
+    """How many arrows lead from a task to its need, and how many to a task from its need."""
+    known = {(task.id, need) for task in tasks for need in task.depends_on}
+    yield sum(pair in known for pair in arrows), sum((end, start) in known for start, end in arrows)
+    place = {task: number for number, phase in enumerate(phases) for task in phase.tasks}
+    steps = [place[start] - place[end] for start, end in arrows if start in place and end in place]
+    yield sum(step > 0 for step in steps), sum(step < 0 for step in steps)
+    later = sum(natural(start) > natural(end) for start, end in arrows)
+    yield later, len(arrows) - later
+
+
+def _files(data: Mapping[str, Plain], rows: Sequence[Mapping[str, Plain]]) -> Iterator[tuple[str, tuple[str, ...]]]:
+    for row in rows:
+        yield from _files_of(row.get("tasks"))
+    for name in ("nodes", "tasks"):
+        value = data.get(name)
+        listed = (
+            [{"id": key, **item} for key, item in value.items() if isinstance(item, Mapping)]
+            if isinstance(value, Mapping)
+            else value
+        )
+        yield from _files_of(listed)
+
+
+def _files_of(value: Plain) -> Iterator[tuple[str, tuple[str, ...]]]:
+    for item in value if isinstance(value, list) else ():
+        if isinstance(item, Mapping) and text(item.get("id")):
+            found = tuple(file for name in FILES for file in words(item.get(name)))
+            if found:
+                yield text(item["id"]), found
+
+
+def _batches(value: Plain) -> Iterator[tuple[str, ...]]:
+    items = list(value.values()) if isinstance(value, Mapping) else value
+    for item in items if isinstance(items, list) else ():
+        yield words(item.get("tasks")) if isinstance(item, Mapping) else words(item)

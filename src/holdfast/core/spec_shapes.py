@@ -1,0 +1,308 @@
+"""Plain data of the files of a spec, in any shape people write, as the one model. Never guesses that something is done.
+
+Takes what a YAML reader gives when every scalar is text: maps, lists, text and nothing. Says in words what it cannot use.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from msgspec.structs import replace
+
+from holdfast.core.spec import (
+    Checkpoint,
+    Deferred,
+    NextBatch,
+    Phase,
+    PhaseCursor,
+    Reviewer,
+    Stage,
+    Task,
+    TaskRef,
+)
+from holdfast.core.spec_graph import FILES, NEEDS, Graph, Plain, first, phase_of, text, words
+from holdfast.core.statuses import severity, status
+
+TITLES = ("content", "title", "subject", "name")
+IDS = ("id", "task_id", "key")
+DONE = ("completed", "done", "complete")
+SPEC_NAMES = ("spec_name", "scope_name", "spec", "scope")
+SPEC_PATHS = ("spec_path", "scope_path")
+SAID = ("description", "issue", "detail", "finding", "text", "summary")
+PLACES = ("location", "file", "area")
+FOUND_BY = ("reviewer", "found_by", "source")
+_SILENT = {
+    *IDS,
+    *TITLES,
+    *NEEDS,
+    *FILES,
+    "status",
+    "phase",
+    "active_form",
+    "activeForm",
+    "parallel",
+    "evidence",
+    "blocks",
+}
+_RESOLVED = ("resolved", "fixed", "closed", "done")
+_LABELLED = re.compile(r"([A-Za-z0-9][\w.-]*) ?\(([a-z-]+)\)")
+_TASK_FIRST = re.compile(r"\[?([A-Z][A-Z0-9]*-[0-9]+|T[0-9]+)\b")
+_MARK = "[P]"
+
+
+class Tasks(NamedTuple):
+    """What `tasks.yaml` says. A remark is (the place in the list, a sentence); a fatal one is a flaw."""
+
+    name: str = ""
+    code: str | None = None
+    next_id: int | None = None
+    tasks: tuple[Task, ...] = ()
+    phases: tuple[Phase, ...] = ()
+    remarks: tuple[tuple[int, str], ...] = ()
+    flaws: tuple[tuple[int, str], ...] = ()
+
+
+def merged(documents: Sequence[Plain]) -> dict[str, Plain]:
+    """The documents of one file as one map. A bare list is a list of tasks."""
+    data: dict[str, Plain] = {}
+    for document in documents:
+        data |= document if isinstance(document, Mapping) else {"tasks": document} if isinstance(document, list) else {}
+    return data
+
+
+def task_rows(data: Mapping[str, Plain]) -> list[Plain]:
+    """The tasks as they stand in the file: a list, a map by id, or inside the phases."""
+    found = data.get("tasks")
+    if isinstance(found, Mapping):
+        return [{"id": name, **row} if isinstance(row, Mapping) else row for name, row in found.items()]
+    if isinstance(found, list):
+        return found
+    phases = data.get("phases")
+    rows = [row.get("tasks") for row in phases if isinstance(row, Mapping)] if isinstance(phases, list) else []
+    return [task for row in rows if isinstance(row, list) for task in row if isinstance(task, Mapping)]
+
+
+def read_tasks(data: Mapping[str, Plain]) -> Tasks:
+    phases = tuple(_phases(data.get("phases")))
+    where = {task: phase.name for phase in phases for task in phase.tasks}
+    tasks, remarks, flaws = [], [], []
+    for number, row in enumerate(task_rows(data)):
+        if not isinstance(row, Mapping) or not text(first(row, IDS)):
+            flaws.append((number, "A task has no id."))
+            continue
+        task, remark = _task(row, where)
+        tasks.append(task)
+        remarks += [(number, remark)] if remark else []
+    return Tasks(
+        text(first(data, ("spec", "scope", "name"))),
+        text(data.get("code")) or None,
+        number_of(data.get("next_id")),
+        tuple(tasks),
+        phases,
+        tuple(remarks),
+        tuple(flaws),
+    )
+
+
+def _phases(value: Plain) -> Iterator[Phase]:
+    for row in value if isinstance(value, list) else ():
+        if isinstance(row, Mapping):
+            yield phase_of(row, words(first(row, ("task_ids", "tasks"))))
+
+
+def _task(row: Mapping[str, Plain], where: Mapping[str, str]) -> tuple[Task, str]:
+    name, title, said = text(first(row, IDS)), text(first(row, TITLES)), text(row.get("status"))
+    known = status(said) if said else "pending"
+    task = Task(
+        id=name,
+        title=title,
+        status=known or "pending",
+        said=said,
+        files=tuple(file for key in FILES for file in words(row.get(key))),
+        depends_on=tuple(dict.fromkeys(need for key in NEEDS for need in words(row.get(key)))),
+        phase=text(row.get("phase")) or where.get(name),
+        marked_parallel=is_true(row.get("parallel")) or _MARK in title,
+        text=_told(row, title),
+    )
+    return task, "" if known else f"{name} has the status {said!r:.80}, which is not known; it counts as pending."
+
+
+def _told(row: Mapping[str, Plain], title: str) -> str:
+    rest = {key: value for key, value in row.items() if key not in _SILENT}
+    more = [text(row[key]) for key in TITLES if text(row.get(key)) not in ("", title)]
+    return "\n".join([*more, *_prose(rest, "")])
+
+
+def _prose(value: Plain, indent: str) -> Iterator[str]:
+    """Any data as lines a person or an agent can read."""
+    if isinstance(value, Mapping):
+        for key, item in value.items():
+            yield from _labelled(f"{indent}{key}:", item, indent)
+    elif isinstance(value, list):
+        for item in value:
+            yield from _labelled(f"{indent}-", item, indent)
+    elif value is not None:
+        yield from (indent + line for line in value.strip().splitlines())
+
+
+def _labelled(label: str, item: Plain, indent: str) -> Iterator[str]:
+    if isinstance(item, str) and "\n" not in item.strip():
+        yield f"{label} {item.strip()}".rstrip()
+    else:
+        yield label
+        yield from _prose(item, indent + "  ")
+
+
+def is_true(value: Plain) -> bool:
+    return text(value).casefold() in ("true", "yes", "on", "p", "[p]")
+
+
+def number_of(value: Plain) -> int | None:
+    return int(text(value)) if re.fullmatch("[0-9]{1,9}", text(value)) else None
+
+
+def joined(tasks: Sequence[Task], graph: Graph) -> tuple[Task, ...]:
+    """The tasks with what the dependency file adds: needs, files, phases."""
+    needs: dict[str, list[str]] = {}
+    for name, need in graph.needs:
+        needs.setdefault(name, []).append(need)
+    where = {task: phase.name for phase in graph.phases for task in phase.tasks}
+    return tuple(_join(task, needs.get(task.id, []), graph.files.get(task.id, ()), where) for task in tasks)
+
+
+def _join(task: Task, needs: Sequence[str], files: Sequence[str], where: Mapping[str, str]) -> Task:
+    return replace(
+        task,
+        depends_on=tuple(dict.fromkeys((*task.depends_on, *needs))),
+        files=tuple(dict.fromkeys((*task.files, *files))),
+        phase=task.phase or where.get(task.id),
+    )
+
+
+def read_checkpoint(data: Mapping[str, Plain]) -> Checkpoint:
+    inner = data.get("checkpoint")
+    body: Mapping[str, Plain] = inner if isinstance(inner, Mapping) else data
+    lists = body.get("tasks")
+    tasks: Mapping[str, Plain] = lists if isinstance(lists, Mapping) else {}
+    completed, doing, pending = refs(first(tasks, DONE)), refs(tasks.get("in_progress")), refs(tasks.get("pending"))
+    following = _next_batch(body.get("next_batch"))
+    over = bool(completed) and not doing and not pending
+    return Checkpoint(
+        spec_name=text(first(body, SPEC_NAMES)),
+        spec_path=text(first(body, SPEC_PATHS)),
+        branch=text(body.get("branch")),
+        timestamp=text(body.get("timestamp")),
+        last_batch=text(body.get("last_batch")) or None,
+        last_commit=text(body.get("last_commit")) or None,
+        completed=completed,
+        in_progress=doing,
+        pending=pending,
+        next_batch=following,
+        finished=following is None and ("next_batch" in body or over or is_true(body.get("all_tasks_complete"))),
+        deferred=tuple(read_deferred(body.get("deferred_issues"))),
+        reviewers=read_reviewers(body),
+        tasks_digest=text(body.get("tasks_digest")) or None,
+        cursor=_cursor(body.get("phase_cursor")),
+        incomplete=tuple(_stages(body.get("incomplete_stages"))),
+    )
+
+
+def refs(value: Plain) -> tuple[TaskRef, ...]:
+    found = (_ref(item) for item in value) if isinstance(value, list) else (TaskRef(name) for name in words(value))
+    return tuple(ref for ref in found if ref.id)
+
+
+def _ref(item: Plain) -> TaskRef:
+    if isinstance(item, Mapping):
+        files = tuple(file for key in FILES for file in words(item.get(key)))
+        name = text(first(item, ("name", "content", "title", "subject")))
+        return TaskRef(text(first(item, IDS)), name, ", ".join(files) or None)
+    return TaskRef(text(item))
+
+
+def _next_batch(value: Plain) -> NextBatch | None:
+    if not isinstance(value, Mapping):
+        return None
+    return NextBatch(text(first(value, ("number", "batch"))), refs(value.get("tasks")), is_true(value.get("parallel")))
+
+
+def _fields(value: Plain, names: Sequence[str]) -> dict[str, str]:
+    return {name: text(value.get(name)) for name in names}
+
+
+def _cursor(value: Plain) -> PhaseCursor | None:
+    if not isinstance(value, Mapping):
+        return None
+    return PhaseCursor(**_fields(value, ("batch", "phase", "status", "updated_at")), tasks=words(value.get("tasks")))
+
+
+def _stages(value: Plain) -> Iterator[Stage]:
+    for item in value if isinstance(value, list) else ():
+        if isinstance(item, Mapping):
+            yield Stage(**_fields(item, ("batch", "task", "phase", "agent", "status", "started_at", "failure")))
+
+
+def read_reviewers(data: Mapping[str, Plain]) -> tuple[Reviewer, ...]:
+    """Names or objects, under `review_config` or at the top."""
+    config = data.get("review_config")
+    found = config.get("reviewers") if isinstance(config, Mapping) else data.get("reviewers")
+    return tuple(
+        reviewer for item in (found if isinstance(found, list) else words(found)) for reviewer in _reviewer(item)
+    )
+
+
+def _reviewer(item: Plain) -> Iterator[Reviewer]:
+    if isinstance(item, Mapping):
+        name = text(first(item, ("name", "id", "type", "agent", "model")))
+        model = text(item.get("model")) or None
+        if name:
+            yield Reviewer(name, model)
+    elif text(item):
+        yield Reviewer(text(item))
+
+
+def read_deferred(value: Plain) -> Iterator[Deferred]:
+    """Findings that were put off, as sentences, as `id (severity): sentence`, or as objects."""
+    for item in value if isinstance(value, list) else ():
+        if isinstance(item, Mapping):
+            label = _LABELLED.fullmatch(next(iter(item), "")) if len(item) == 1 else None
+            yield _labelled_finding(item, label) if label else _finding(item)
+        elif text(item):
+            named = _TASK_FIRST.match(text(item))
+            yield Deferred(text(item), task=named[1] if named else None)
+
+
+def _labelled_finding(item: Mapping[str, Plain], label: re.Match[str]) -> Deferred:
+    named = _TASK_FIRST.match(label[1])
+    sentence = text(next(iter(item.values())))
+    return Deferred(sentence, severity(label[2]), label[1], task=named[1] if named else None)
+
+
+def _finding(item: Mapping[str, Plain]) -> Deferred:
+    said = text(item.get("status")).casefold()
+    return Deferred(
+        description=text(first(item, SAID)) or " ".join(_prose(item, "")),
+        severity=severity(text(item.get("severity")) or "medium"),
+        id=text(item.get("id")) or None,
+        batch=text(item.get("batch")) or None,
+        task=", ".join(words(first(item, ("task", "owner")))) or None,
+        location=text(first(item, PLACES)) or None,
+        reviewer=", ".join(words(first(item, FOUND_BY))) or None,
+        status="resolved" if said.startswith(_RESOLVED) else "deferred",
+    )
+
+
+def open_findings(*lists: Sequence[Deferred]) -> tuple[Deferred, ...]:
+    """What is still put off, each once: by its id, else by what it says."""
+    found: dict[str, Deferred] = {}
+    for one in (finding for findings in lists for finding in findings):
+        found.setdefault(one.id or one.description, one)
+    settled = {key for key, one in found.items() if one.status == "resolved"}
+    settled |= {one.id for findings in lists for one in findings if one.status == "resolved" and one.id}
+    return tuple(one for key, one in found.items() if key not in settled)
+
+
+def said_of(tasks: Sequence[Task]) -> tuple[str, ...]:
+    return tuple(task.said for task in tasks if task.said)

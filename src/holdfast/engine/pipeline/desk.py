@@ -1,0 +1,145 @@
+"""What all parts of the pipeline share: the run, the world they work in, and what the log held when this process came.
+
+What was recorded before this process began was seen by whoever resumed the run; what is recorded since then was not.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import msgspec
+
+from holdfast.core.canonical import digest
+from holdfast.core.drift import CHOICES
+from holdfast.core.errors import HoldfastError
+from holdfast.core.settings import Settings
+from holdfast.core.shapes import OPEN, EffectState
+from holdfast.core.spec import Deferred
+from holdfast.engine.repository import Repository
+from holdfast.engine.run import Run
+from holdfast.ports import Agents, Checks, Ground, Specs
+
+_LONGEST = 100
+
+
+class Halt(HoldfastError):
+    """The run has to rest. `reason` is a code of the registry; `evidence` says what was seen, a line each."""
+
+    def __init__(self, reason: str, *evidence: str) -> None:
+        super().__init__("; ".join(evidence) or reason)
+        self.reason = reason
+        self.evidence = evidence
+
+
+class CutShort(Halt):
+    """Work that was ended because the run is to stop anyway."""
+
+
+class Parts(NamedTuple):
+    """The world, by what the pipeline asks of it."""
+
+    specs: Specs
+    agents: Agents
+    checks: Checks
+    ground: Ground
+
+
+class Moment(NamedTuple):
+    """Something that a person who watches would like to see. `what`: batch, start, line, end, wait, commit or note."""
+
+    what: str
+    name: str = ""
+    text: str = ""
+    data: Mapping[str, Any] = {}
+
+
+class Desk:
+    """One spec, being run by this process."""
+
+    def __init__(
+        self,
+        run: Run,
+        repo: Repository,
+        parts: Parts,
+        settings: Settings,
+        tell: Callable[[Moment], None],
+        now: Callable[[], str],
+        stay: float,
+    ) -> None:
+        self.run = run
+        self.repo = repo
+        self.parts = parts
+        self.settings = settings
+        self.tell = tell
+        self.now = now
+        self.stay = stay
+        self.halted = threading.Event()
+        self.found: dict[str, Deferred] = {}  # what reviewers found in this run, by its id; batch by batch
+        self._branch = parts.ground.where()[1]
+        self._snapshots: dict[str, str] = {}
+        self._earlier: dict[str, EffectState] = {known.step_id: known for known in run.state.effects.values()}
+        self._steps_then = {name for name, known in run.state.steps.items() if known.status == "finished"}
+
+    def knew(self, effect: str) -> bool:
+        """Whether this effect was done before this process began."""
+        known = self._earlier.get(effect)
+        return known is not None and known.status == "done"
+
+    def was_open(self, effect: str) -> bool:
+        """Whether this effect was begun, and not ended, before this process."""
+        known = self._earlier.get(effect)
+        return known is not None and known.status in OPEN
+
+    def decided_before(self, step: str) -> bool:
+        """Whether this step was finished before this process began."""
+        return step in self._steps_then
+
+    def is_stopping(self) -> bool:
+        return self.halted.is_set() or self.run.is_wished_to_stop
+
+    def note(self, text: str) -> None:
+        """Something that belongs into the log, and that a person should see."""
+        self.run.note(text)
+        self.tell(Moment("note", text=text))
+
+    def check_branch(self) -> None:
+        """Stop if an agent checked another branch out: what is done now would go astray."""
+        now = self.parts.ground.where()[1]
+        if now != self._branch:
+            said = f"{self._branch or 'no branch'} was checked out, and now {now or 'no branch'}"
+            raise Halt("branch_differs", said, *CHOICES["branch"])
+
+    def snapshot(self, name: str) -> str:
+        """The commit that holds the main work tree as it was when this name was first used."""
+        if name not in self._snapshots:
+            self._snapshots[name] = str(self.repo.snapshot(name).snapshot)
+        return self._snapshots[name]
+
+    # --- what is too large for an event
+
+    def keep(self, data: bytes) -> str:
+        return self.run.keep(data)
+
+    def keep_value(self, value: Any) -> str:
+        return self.run.keep_json(msgspec.json.encode(value))
+
+    def kept(self, digest: str) -> bytes:
+        return self.run.kept(digest)
+
+
+def label(batch: Mapping[str, Any]) -> str:
+    return f"batch-{batch['number']}"
+
+
+def step_name(task_id: str) -> str:
+    """What stands for a task in the names of its steps: its id, or where that is too long or no line of text, its digest."""
+    plain = len(task_id) <= _LONGEST and task_id.isprintable() and task_id == task_id.strip()
+    return task_id if plain else f"task-{digest(task_id.encode('utf-8', 'backslashreplace'))[:12]}"
+
+
+def first_of(failures: Sequence[BaseException | None]) -> BaseException | None:
+    """The failure to stop for: the first in the order of the tasks. One that only follows from a stop comes last."""
+    real = [one for one in failures if one is not None]
+    return min(real, key=lambda one: isinstance(one, CutShort), default=None)

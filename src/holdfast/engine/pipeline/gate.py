@@ -1,0 +1,239 @@
+"""Between the work of a batch and its commit: review, verification, and what has to be put right first.
+
+Each round ends with a decision that is written down: through, fix, or halt. A round whose halt somebody resumed after is
+followed by a fresh look. The same findings after a fix, or too many rounds, are a loop and stop the run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from itertools import count
+from typing import Any, NamedTuple
+
+import msgspec
+
+from holdfast.core.briefs import Work
+from holdfast.core.canonical import digest
+from holdfast.core.reports import ReviewerReport
+from holdfast.core.review import Finding, Judgement, fingerprint, judge
+from holdfast.engine.pipeline import stage
+from holdfast.engine.pipeline.desk import CutShort, Desk, Halt, Moment, first_of, label
+from holdfast.engine.pipeline.stage import Order
+from holdfast.engine.pipeline.tasks import together
+
+_DIFF = 60_000
+_OUTPUT = 6_000
+
+
+GUARDS: tuple[Callable[[Desk], Any], ...] = (
+    lambda desk: desk.repo.check_scope(),
+)  # each stops the run, or lets it pass
+
+
+class Passed(NamedTuple):
+    """What came through: all that was found on the way, and the highest tier with the commands that were run."""
+
+    found: tuple[Finding, ...] = ()
+    tier: str | None = None
+    commands: tuple[str, ...] = ()
+    fixes: int = 0
+
+
+class Gate:
+    """The gate of one batch. `since` is the commit that it was built on; `taken` are ids of earlier findings."""
+
+    def __init__(
+        self, desk: Desk, batch: Mapping[str, Any], since: str, tiers: Sequence[str], taken: Sequence[str]
+    ) -> None:
+        self._desk = desk
+        self._batch = batch
+        self._since = since
+        self._tiers = tiers
+        self._taken = list(taken)
+
+    def go_through(self) -> Passed:
+        reviewers = self._reviewers()
+        todo, seen, fixes = reviewers, list[str](), 0
+        every: dict[str, Finding] = {}
+        for number in count(1):
+            decided = self._round(number, todo, seen)
+            every |= {one.id: one for one in decided["findings"]}
+            self._taken += [one.id for one in decided["findings"]]
+            if decided["verdict"] == "through":
+                return Passed(tuple(every.values()), decided["tier"], tuple(decided["commands"]), fixes)
+            if decided["verdict"] == "halt":
+                if not self._desk.decided_before(self._name("gate", number)):
+                    raise Halt(decided["reason"], *decided["evidence"])
+                seen.clear()
+                todo = reviewers
+                continue
+            seen.append(decided["print"])
+            self._fix(number, decided)
+            fixes += 1
+            todo = reviewers if decided["trouble"] else tuple(decided["objectors"])
+        raise AssertionError
+
+    def _name(self, what: str, number: int) -> str:
+        return f"{label(self._batch)}/{what}-{number}"
+
+    def _reviewers(self) -> tuple[str, ...]:
+        run = self._desk.settings.run
+        return tuple(dict.fromkeys(run.agents_for("review"))) if "review" in run.phases else ()
+
+    # --- one round
+
+    def _round(self, number: int, todo: Sequence[str], seen: Sequence[str]) -> dict[str, Any]:
+        decide = partial(self._decide, number, tuple(todo), tuple(seen))
+        decided: dict[str, Any] = self._desk.run.step(self._name("gate", number), decide)
+        return {**decided, "findings": msgspec.convert(decided["findings"], list[Finding])}
+
+    def _decide(self, number: int, todo: Sequence[str], seen: Sequence[str]) -> dict[str, Any]:
+        """Review and verify, and say what follows. What no guard lets pass is not even reviewed."""
+        for guard in GUARDS:
+            guard(self._desk)
+        judged = self._reviewed(number, todo)
+        trouble, tier, ran = "", None, list[str]()
+        if not judged.to_fix and not judged.rejected:
+            trouble, tier, ran = self._verified(number)
+        mark = fingerprint(judged.to_fix) if judged.to_fix else digest(trouble.encode())[:16] if trouble else ""
+        verdict, reason, evidence = self._verdict(judged, trouble, mark, seen)
+        objectors = dict.fromkeys(name for one in judged.to_fix for name in one.reviewers)
+        return {
+            "verdict": verdict,
+            "reason": reason,
+            "evidence": evidence,
+            "findings": msgspec.to_builtins(judged.findings),
+            "objectors": list(objectors),
+            "trouble": trouble,
+            "print": mark,
+            "tier": tier,
+            "commands": ran,
+        }
+
+    def _verdict(
+        self, judged: Judgement, trouble: str, mark: str, seen: Sequence[str]
+    ) -> tuple[str, str | None, list[str]]:
+        lines = [f"{one.id} {one.severity} {one.location}: {one.description}" for one in judged.to_fix]
+        if judged.rejected:
+            return "halt", "review_rejected", [f"rejected by {', '.join(judged.rejected)}", *lines]
+        if not judged.to_fix and not trouble:
+            return "through", None, []
+        reason = "review_loop_detected" if judged.to_fix else "verification_failed"
+        said = lines or trouble.splitlines()[-8:]
+        if mark in seen:
+            return "halt", reason, [f"a fix did not change it: {mark}", *said]
+        if len(seen) >= self._desk.settings.run.max_fix_rounds:
+            return "halt", reason, [f"not put right after {len(seen)} fixes", *said]
+        return "fix", None, []
+
+    # --- reviewing
+
+    def _reviewed(self, number: int, todo: Sequence[str]) -> Judgement:
+        if not todo:
+            return Judgement()
+        desk = self._desk
+        life = desk.run.state.resumes  # what a person changed since an earlier one is no reviewer's doing
+        before = desk.snapshot(f"before {self._name('review', number)}, start {life + 1}")
+        reports: dict[str, ReviewerReport] = {}
+        with ThreadPoolExecutor(len(todo), "holdfast-review") as pool:
+            failures = together(desk, pool, [partial(self._review, number, name, reports) for name in todo])
+        self._undo_edits(before, number)
+        self._enough(todo, reports, failures)
+        return judge(reports, self._taken)
+
+    def _review(self, number: int, reviewer: str, into: dict[str, ReviewerReport]) -> None:
+        order = Order(
+            name=f"{self._name('review', number)}/{reviewer}",
+            kind="review",
+            batch=str(self._batch["number"]),
+            task=f"{label(self._batch)}/{number}",
+            agents=(reviewer,),
+            cwd=lambda: self._desk.parts.ground.top,
+            since=lambda: self._since,
+            work=self._to_review,
+        )
+        report = stage.done(self._desk, order)
+        assert isinstance(report, ReviewerReport)
+        into[reviewer] = report
+
+    def _to_review(self) -> Work:
+        changes = self._desk.parts.ground.diff(self._desk.parts.ground.top, self._since, _DIFF)
+        return Work("review", self._batch["spec"], self._tasks(), changes=changes or "(no file differs)")
+
+    def _tasks(self) -> list[tuple[str, str, str]]:
+        return [(task["id"], task["title"], task["text"]) for task in self._batch["tasks"]]
+
+    def _undo_edits(self, before: str, number: int) -> None:
+        """A reviewer only reads. What one changed all the same is kept aside and put back."""
+        paths = self._desk.parts.ground.undo(before)
+        if paths:
+            self._desk.note(f"{self._name('review', number)}: a reviewer changed {', '.join(paths[:8])}; put back")
+
+    def _enough(
+        self, todo: Sequence[str], reports: Mapping[str, Any], failures: Sequence[BaseException | None]
+    ) -> None:
+        """One reviewer is enough. None is not, and a run that is to stop stops."""
+        for name, failure in zip(todo, failures, strict=True):
+            if failure is not None and not isinstance(failure, Halt):
+                raise failure
+            if failure is not None and reports:
+                self._desk.note(f"{name} did not review: {failure}")
+        if not reports:
+            raise first_of(failures) or Halt("worker_failed", "nobody reviewed")
+
+    # --- verifying
+
+    def _verified(self, number: int) -> tuple[str, str | None, list[str]]:
+        """The output of the first check that fails, else nothing; the highest tier, and what was run."""
+        ran: list[str] = []
+        highest = None
+        for tier in self._tiers:
+            for place, command in enumerate(getattr(self._desk.settings.verify, tier)):
+                name = f"{self._name('verify', number)}/{tier}-{place + 1}"
+                found = self._desk.run.effect(name, partial(self._check, name), list(command), policy="idempotent")
+                ran.append(" ".join(command))
+                if found["exit_code"] != 0:
+                    output = self._desk.kept(found["output"]).decode("utf-8", "replace") if found["output"] else ""
+                    return f"$ {ran[-1]}\nexit code {found['exit_code']}\n{output[-_OUTPUT:]}", highest, ran
+            highest = tier if getattr(self._desk.settings.verify, tier) else highest
+        return "", highest, ran
+
+    def _check(self, name: str, command: list[str], *, key: str) -> dict[str, Any]:
+        desk = self._desk
+        desk.tell(Moment("start", name, " ".join(command), {"phase": "verify"}))
+        limit = desk.settings.verify.timeout
+        ran = desk.parts.checks.run(key, command, desk.parts.ground.top, limit, desk.is_stopping)
+        if ran.timed_out:
+            raise Halt("verification_timeout", f"{' '.join(command)} took longer than {limit:.0f} seconds")
+        if ran.exit_code is None:
+            raise CutShort("interrupted", f"{name} was ended before it was through")
+        desk.tell(
+            Moment("end", name, "" if ran.exit_code == 0 else f"exit code {ran.exit_code}", {"seconds": ran.seconds})
+        )
+        return {
+            "exit_code": ran.exit_code,
+            "seconds": round(ran.seconds, 1),
+            "output": desk.keep(ran.output) if ran.output else None,
+        }
+
+    # --- putting right
+
+    def _fix(self, number: int, decided: Mapping[str, Any]) -> None:
+        desk, name = self._desk, self._name("fix", number)
+        before = partial(desk.snapshot, f"before {name}")
+        if not desk.knew(name):
+            before()
+        to_fix = Judgement(tuple(decided["findings"])).to_fix
+        order = Order(
+            name=name,
+            kind="fix",
+            batch=str(self._batch["number"]),
+            task=f"{label(self._batch)}/{number}",
+            agents=desk.settings.run.agents_for("fix"),
+            cwd=lambda: desk.parts.ground.top,
+            since=before,
+            work=lambda: Work("fix", self._batch["spec"], self._tasks(), findings=to_fix, trouble=decided["trouble"]),
+        )
+        stage.done(desk, order)

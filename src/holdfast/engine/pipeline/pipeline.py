@@ -1,0 +1,127 @@
+"""The main job: a spec, batch by batch, until everything is complete or there is one clear reason to rest.
+
+An ordinary program on a durable run: killed anywhere and started again, it walks the same way through the log and does
+only what is not on record. Every batch ends with one commit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+from holdfast.core.errors import HoldfastError
+from holdfast.core.stops import lookup, snippet
+from holdfast.engine.pipeline import tasks
+from holdfast.engine.pipeline.batches import FINAL, Planner, put_off, write_files
+from holdfast.engine.pipeline.desk import Desk, Halt, Moment, label
+from holdfast.engine.pipeline.gate import Gate, Passed
+
+
+def work(desk: Desk) -> None:
+    """Do what is left of the spec. Raises what stops the run."""
+    try:
+        _work(desk)
+    except Halt as halt:
+        desk.run.listen()  # what was cut short for a wish of somebody's stops for that
+        raise desk.run.stop(halt.reason, *halt.evidence) from None
+    except HoldfastError as error:
+        if lookup(error.reason).family != "usage":
+            raise
+        # somebody's file is not what it must be: that can be put right, so it is no end for good
+        raise desk.run.stop("step_failed", str(error), error.advice or "") from error
+
+
+def _work(desk: Desk) -> None:
+    planner, number = Planner(desk), 1
+    start = _base(desk, "start")
+    while (batch := planner.batch(number))["tasks"]:
+        _batch(desk, batch)
+        number += 1
+    _final(desk, batch, start)
+
+
+def _base(desk: Desk, name: str) -> str:
+    """The commit that something is built on, as it was when it began."""
+    base = desk.run.step(f"{name}/base", lambda: desk.parts.ground.where()[0])
+    if base is None:
+        raise Halt("bad_input", "the branch has no commit yet: make a first one")
+    return str(base)
+
+
+def _batch(desk: Desk, batch: Mapping[str, Any]) -> None:
+    name = label(batch)
+    desk.tell(Moment("batch", name, "", {**batch, "done": desk.decided_before(f"{name}/closed")}))
+    base = _base(desk, name)
+    desk.run.step(f"{name}/begin", partial(_mark_begun, desk, batch))
+    tasks.work_on(desk, batch, base)
+    passed = Gate(desk, batch, base, _tiers(desk, batch), _taken(desk, batch)).go_through()
+    _commit(desk, batch, base, passed, _title(batch), _body(batch))
+    if batch["parallel"]:
+        desk.run.step(f"{name}/trees", partial(_close_trees, desk, batch))
+    desk.run.step(f"{name}/closed", lambda: None)
+
+
+def _taken(desk: Desk, batch: Mapping[str, Any]) -> list[str]:
+    """Ids that findings of this spec have already."""
+    return [*batch["taken"], *desk.found]
+
+
+def _mark_begun(desk: Desk, batch: Mapping[str, Any]) -> None:
+    desk.parts.specs.mark({task["id"]: "in_progress" for task in batch["tasks"]})
+
+
+def _close_trees(desk: Desk, batch: Mapping[str, Any]) -> None:
+    for task in batch["tasks"]:
+        try:
+            kept = desk.parts.ground.close(tasks.tree_name(batch, task))
+        except HoldfastError as error:  # its work is committed; only the folder is left
+            kept = str(error)
+        if kept is not None:
+            desk.note(kept)
+
+
+def _tiers(desk: Desk, batch: Mapping[str, Any]) -> tuple[str, ...]:
+    when = desk.settings.verify.tier1_when
+    is_last = int(batch["shown"]) >= batch["total"]
+    risky = len(batch["tasks"]) > 1
+    second = when == "always" or is_last or (when == "risk" and risky)
+    return ("tier0", "tier1") if second else ("tier0",)
+
+
+def _commit(desk: Desk, batch: Mapping[str, Any], base: str, passed: Passed, title: str, body: str) -> None:
+    name = label(batch)
+    desk.found |= {one.id: put_off(one, batch["shown"]) for one in passed.found}
+    at = str(desk.run.step(f"{name}/passed", desk.now))
+    desk.run.step(f"{name}/files", partial(write_files, desk, batch, base, passed.found, at))
+    mark = desk.repo.milestone(title, body=body, tier=passed.tier, verification_commands=list(passed.commands))
+    desk.tell(Moment("commit", name, str(mark.commit or ""), {"sidecar": mark.sidecar_written}))
+
+
+def _title(batch: Mapping[str, Any]) -> str:
+    return f"{snippet(batch['spec'])}: batch {batch['shown']} of {batch['total']}"
+
+
+def _body(batch: Mapping[str, Any]) -> str:
+    named = "\n".join(f"- {snippet(task['id'])}: {snippet(task['title'])}" for task in batch["tasks"])
+    ids = ", ".join(snippet(task["id"]) for task in batch["tasks"])
+    return f"{named}\n\nTasks: {ids}\nBatch: {batch['shown']}/{batch['total']}"
+
+
+# --- when nothing is left
+
+
+def _final(desk: Desk, batch: Mapping[str, Any], start: str) -> None:
+    """Everything is complete: one last look at all of it, and the checks that are kept for the end."""
+    last = {**batch, "number": FINAL, "shown": str(int(batch["shown"]) - 1), "parallel": False}
+    desk.tell(Moment("batch", label(last), "", last))
+    base = _base(desk, label(last))
+    everything = desk.run.step(f"{label(last)}/tasks", partial(_everything, desk))
+    gate = Gate(desk, {**last, "tasks": everything}, start, ("tier0", "tier1", "tier2"), _taken(desk, batch))
+    passed = gate.go_through()
+    if passed.fixes or passed.found:
+        _commit(desk, last, base, passed, f"{snippet(batch['spec'])}: final review", "")
+
+
+def _everything(desk: Desk) -> list[dict[str, str]]:
+    return [{"id": task.id, "title": task.title, "text": ""} for task in desk.parts.specs.read().tasks]

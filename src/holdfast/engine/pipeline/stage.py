@@ -1,0 +1,299 @@
+"""One piece of work by an agent, as an effect: the intent is in the log before the agent starts, its report is the receipt.
+
+After a crash nobody guesses. A report that was delivered counts. Without one the work is not done, whatever edits are
+there: they are kept, and whoever goes on is told of them. Nothing is rolled back and nothing is blindly repeated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import count
+from typing import Any, NamedTuple
+
+import msgspec
+
+from holdfast.core.briefs import Brief, Work, prompt, unreadable_report
+from holdfast.core.events import Policy
+from holdfast.core.reports import FixReport, ImplementerReport, Kind, Report, ReviewerReport, TesterReport
+from holdfast.core.retry import seconds_until
+from holdfast.core.values import Answer
+from holdfast.engine.pipeline.desk import CutShort, Desk, Halt, Moment
+from holdfast.ports import Answered, Ask, Left
+
+REPORTS: dict[Kind, type[Report]] = {
+    "test": TesterReport,
+    "implement": ImplementerReport,
+    "review": ReviewerReport,
+    "fix": FixReport,
+}
+VOUCHED: dict[Kind, Report] = {  # where a person said that it was done; the review looks at it all the same
+    "test": TesterReport(status="success"),
+    "implement": ImplementerReport(status="success"),
+    "fix": FixReport(status="success"),
+}
+PAUSES = (30.0, 120.0, 300.0, 900.0, 1800.0)  # where nobody says how long a limit lasts
+WAITS = frozenset({"quota", "rate_limit", "network"})
+ENDED: dict[str, tuple[type[Halt], str]] = {
+    "timeout": (Halt, "worker_timeout"),
+    "stalled": (Halt, "stalled"),
+    "stopped": (CutShort, "interrupted"),
+}
+_SHOWN = 8
+_TAIL = 1200
+_FOREVER = 10.0 * 365 * 86400
+
+
+class Order(NamedTuple):
+    """A stage to be done. `cwd`, `since` and `work` are only asked when it really has to be."""
+
+    name: str
+    kind: Kind
+    batch: str
+    task: str
+    agents: Sequence[str]
+    cwd: Callable[[], str]
+    since: Callable[[], str]  # the commit or snapshot that shows the work tree as it was before
+    work: Callable[[], Work]
+
+    @property
+    def mutates(self) -> bool:
+        return self.kind != "review"
+
+
+def done(desk: Desk, order: Order) -> Report:
+    """Have it done, once. What a person resumed the run for, after an agent was blocked, is another attempt."""
+    for attempt in count(1):
+        this = order if attempt == 1 else order._replace(name=f"{order.name} ({attempt})")
+        report = _once(desk, this)
+        if not desk.knew(this.name):
+            desk.check_branch()
+        refusal = _refusal(report)
+        if report is not None and refusal is None:
+            return report
+        if refusal is not None and not desk.knew(this.name):
+            raise Halt(refusal[0], f"{this.name}: {refusal[1] or 'no reason was given'}")
+    raise AssertionError
+
+
+def _once(desk: Desk, order: Order) -> Report | None:
+    if desk.settings.run.on_interrupted == "ask" and order.mutates and desk.was_open(order.name):
+        _ask_first(desk, order)
+    receipt: dict[str, Any] | None = desk.run.effect(order.name, Dispatch(desk, order))
+    if receipt is None:
+        return VOUCHED.get(order.kind)
+    return msgspec.json.decode(desk.kept(receipt["report"]), type=REPORTS[order.kind])
+
+
+def _ask_first(desk: Desk, order: Order) -> None:
+    """Ask a person about work that was cut off. Whoever may still be at it is ended before that."""
+    key = next(key for key, known in desk.run.state.effects.items() if known.step_id == order.name)
+    desk.parts.agents.left(key, order.kind)
+    question = f"{order.name} was interrupted. Let an agent go on with what is in the work tree?"
+    if desk.run.ask(question, ["continue", "stop"], name=f"{order.name}/interrupted") == "stop":
+        raise Halt("user_stopped", f"{order.name}: a person chose to stop")
+
+
+def _refusal(report: Report | None) -> tuple[str, str] | None:
+    """Why a report is no success: the reason to stop for, and what the agent says."""
+    if isinstance(report, (ImplementerReport, FixReport)) and report.status == "blocked":
+        return "worker_blocked", report.blocked_reason
+    if isinstance(report, ImplementerReport) and report.status == "no_changes_needed" and not _has_evidence(report):
+        return "insufficient_evidence", "nothing was changed, and nothing shows that nothing had to be"
+    return None
+
+
+def _has_evidence(report: ImplementerReport) -> bool:
+    shown = report.evidence
+    ran = bool(shown.commands_run) and all(one.exit_code == 0 for one in shown.commands_run)
+    return bool(shown.files_checked) or bool(shown.output.strip()) or ran
+
+
+class Dispatch:
+    """The effect itself, in the form that the gate to the world takes."""
+
+    def __init__(self, desk: Desk, order: Order) -> None:
+        self._desk = desk
+        self._order = order
+        self._left: Left | None = None
+        self._tries: list[dict[str, Any]] = []
+
+    @property
+    def policy(self) -> Policy:
+        return "probed" if self._order.mutates else "idempotent"
+
+    @property
+    def arguments(self) -> dict[str, str]:
+        return {"batch": self._order.batch, "task": self._order.task, "phase": self._order.kind}
+
+    # --- doing it
+
+    def act(self, key: str) -> dict[str, Any]:
+        desk, order = self._desk, self._order
+        left = self._left or desk.parts.agents.left(key, order.kind)
+        if left.report is not None and not order.mutates:
+            return self._receipt(Answered(left.agent, left.report, session=left.session))
+        self._wait_out()
+        problem = Halt("worker_failed", f"{order.name}: there is no agent")
+        for agent in order.agents:
+            answered = self._by(agent, key, left)
+            if answered.report is not None:
+                return self._receipt(answered)
+            problem = self._problem(answered)
+            if not self._may_pass_on(answered):
+                break
+        raise problem
+
+    def _by(self, agent: str, key: str, left: Left) -> Answered:
+        """One agent, asked again while only its report cannot be read."""
+        desk, order = self._desk, self._order
+        how = desk.parts.agents.report_instructions(order.kind, key)
+        session = left.session if left.agent == agent else None
+        text = prompt(self._work(left), how, desk.settings.run.brief_tokens)
+        for _ in range(desk.settings.run.report_retries + 1):
+            answered = self._asked(Ask(key, order.kind, agent, text, order.cwd(), order.task, session))
+            if answered.report is not None or not _is_only_unreadable(answered):
+                return answered
+            session = answered.session
+            again = unreadable_report(answered.why, how)
+            text = again if session else f"{prompt(self._work(left), how, desk.settings.run.brief_tokens)}\n\n{again}"
+        return answered
+
+    def _asked(self, ask: Ask) -> Answered:
+        """An answer that is not about a limit: those are waited out, however often the process ends meanwhile."""
+        desk, order, run = self._desk, self._order, self._desk.settings.run
+        for patience in count():
+            desk.tell(Moment("start", order.name, ask.agent, {"task": ask.task, "phase": ask.kind}))
+            answered = desk.parts.agents.ask(
+                ask._replace(timeout=run.timeout, stall_after=run.stall_after),
+                lambda line: desk.tell(Moment("line", order.name, line)),
+                desk.is_stopping,
+            )
+            self._count(answered)
+            if answered.report is not None:
+                return answered
+            self._tries.append(self._kept(answered))
+            if answered.trouble not in WAITS or (answered.trouble == "network" and patience == len(PAUSES)):
+                return answered
+            self._wait_for(answered, patience)
+            ask = ask._replace(session=answered.session or ask.session)
+        raise AssertionError
+
+    def _work(self, left: Left) -> Work:
+        work = self._order.work()
+        return work if left == Left() else work._replace(brief=self._brief(left))
+
+    def _brief(self, left: Left) -> Brief:
+        desk, order = self._desk, self._order
+        changed = desk.parts.ground.changed(order.cwd(), order.since()) if order.mutates else []
+        done = [f"{path} was changed since this work began" for path in changed[: _SHOWN * 4]]
+        unknown = [
+            *filter(None, (left.unsure,)),
+            *left.evidence,
+            "commands that your predecessor ran outside of this folder may have had effects",
+        ]
+        return Brief(
+            done=done or ["no file was changed since this work began"],
+            not_done=[f"no report of {order.name} was delivered, so it does not count as done"],
+            unknown=unknown,
+            evidence="\n".join(filter(None, (self._evidence(changed), left.tail[-_TAIL:]))),
+        )
+
+    def _evidence(self, changed: Sequence[str]) -> str:
+        order, limit = self._order, self._desk.settings.run.brief_tokens * 3
+        return self._desk.parts.ground.diff(order.cwd(), order.since(), limit) if changed else ""
+
+    def _receipt(self, answered: Answered) -> dict[str, Any]:
+        desk, order = self._desk, self._order
+        used = {
+            "agent": answered.agent,
+            "seconds": answered.seconds,
+            "tokens": answered.tokens,
+            "money": answered.money,
+        }
+        desk.tell(Moment("end", order.name, "", used))
+        return {
+            "report": desk.keep_value(answered.report),
+            "agent": answered.agent,
+            "session": answered.session,
+            "seconds": round(answered.seconds, 1),
+            "tokens": answered.tokens,
+            "money": answered.money,
+            "output": desk.keep(answered.output) if answered.output else None,
+            "tries": self._tries,
+        }
+
+    def _count(self, answered: Answered) -> None:
+        if answered.tokens or answered.money:
+            self._desk.run.spend(tokens=answered.tokens, money=answered.money, step_id=self._order.name)
+
+    # --- when it does not work
+
+    def _kept(self, answered: Answered) -> dict[str, Any]:
+        """A try without a report, with its output: raw output is never thrown away."""
+        output = self._desk.keep(answered.output) if answered.output else None
+        said = {"agent": answered.agent, "ended_by": answered.ended_by, "why": answered.why[:400], "output": output}
+        self._desk.note(f"{self._order.name}: {answered.agent} gave no report ({said['ended_by']}; {said['why']})")
+        return said
+
+    def _may_pass_on(self, answered: Answered) -> bool:
+        """Whether another agent may try: not if this one may have left the work half done in a way nobody saw."""
+        if answered.ended_by in ENDED:
+            return False
+        return answered.trouble in ("auth", "network") or _is_only_unreadable(answered) or not self._order.mutates
+
+    def _problem(self, answered: Answered) -> Halt:
+        refused = (Halt, "auth_expired" if answered.trouble == "auth" else "worker_failed")
+        kind, reason = ENDED.get(answered.ended_by, refused)
+        outputs = [f"output: artifact {one['output']}" for one in self._tries[-1:] if one["output"]]
+        return kind(reason, f"{self._order.name}: {answered.agent}: {answered.why}", *outputs)
+
+    # --- limits
+
+    def _wait_for(self, answered: Answered, patience: int) -> None:
+        seconds = PAUSES[min(patience, len(PAUSES) - 1)]
+        if answered.resets_at is not None:
+            seconds = max(1.0, seconds_until(self._desk.now(), answered.resets_at))
+        self._sleep(self._next_wait(), seconds)
+
+    def _wait_out(self) -> None:
+        """A wait that a process before this one began, and did not see the end of."""
+        sleeps = self._desk.run.state.sleeps
+        for number in count(1):
+            name = self._wait_name(number)
+            if name not in sleeps:
+                return
+            if sleeps[name] is not None:
+                self._sleep(name, _FOREVER)
+
+    def _next_wait(self) -> str:
+        sleeps = self._desk.run.state.sleeps
+        return next(name for number in count(1) if (name := self._wait_name(number)) not in sleeps)
+
+    def _wait_name(self, number: int) -> str:
+        return f"{self._order.name}/limit-{number}"
+
+    def _sleep(self, name: str, seconds: float) -> None:
+        until = self._desk.run.state.sleeps.get(name)
+        self._desk.tell(Moment("wait", self._order.name, "", {"seconds": seconds, "until": until}))
+        self._desk.run.sleep(seconds, name=name, stay=self._desk.stay, reason="quota_wait")
+
+    # --- finding out
+
+    def probe(self, key: str) -> Answer:
+        """What became of it, after a crash: a delivered report, or edits without one, or nobody can say."""
+        desk, order = self._desk, self._order
+        left = self._left = desk.parts.agents.left(key, order.kind)
+        if left.unsure is not None:
+            return Answer("unknown", left.unsure)
+        if left.report is not None:
+            answered = Answered(left.agent, left.report, session=left.session, output=left.tail.encode())
+            return Answer("done", "its report was delivered", self._receipt(answered))
+        changed = desk.parts.ground.changed(order.cwd(), order.since())
+        more = f" and {len(changed) - _SHOWN} more" if len(changed) > _SHOWN else ""
+        edits = f"{', '.join(changed[:_SHOWN])}{more} changed and are kept" if changed else "no file changed"
+        return Answer("not_done", "; ".join(("no report was delivered", edits, *left.evidence)))
+
+
+def _is_only_unreadable(answered: Answered) -> bool:
+    """The agent came to its end by itself and complained of nothing; only its report is missing or broken."""
+    return answered.ended_by == "exit" and answered.trouble is None

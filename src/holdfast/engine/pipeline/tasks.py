@@ -1,0 +1,124 @@
+"""The phases of tasks, before the gate: tests, then the implementation, one task after the other or side by side.
+
+Side by side, each task has a work tree of its own; what they did is brought together in the order of the plan. Two that
+changed the same lines are a stop with a reason, and both results stay where they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Any, NamedTuple
+
+from holdfast.core.briefs import Work
+from holdfast.core.errors import HoldfastError
+from holdfast.core.reports import ImplementerReport, Kind, Report, TesterReport
+from holdfast.engine.pipeline import stage
+from holdfast.engine.pipeline.desk import Desk, Halt, first_of, label, step_name
+from holdfast.engine.pipeline.stage import Order
+
+PHASES: tuple[Kind, ...] = ("test", "implement")
+
+
+class Site(NamedTuple):
+    """Where a task is worked on: a folder, and what it looked like before a stage began."""
+
+    cwd: Callable[[], str]
+    before: Callable[[str], str]
+
+
+def work_on(desk: Desk, batch: Mapping[str, Any], base: str) -> None:
+    """All tasks of a batch through their phases, and their results in the main work tree."""
+    before = desk.parts.ground.refs()
+    _work_on(desk, batch, base)
+    for sentence in desk.parts.ground.moved(before):
+        desk.note(f"{label(batch)}: an agent moved a ref: {sentence}")
+
+
+def _work_on(desk: Desk, batch: Mapping[str, Any], base: str) -> None:
+    if batch["parallel"]:
+        _side_by_side(desk, batch, base)
+        return
+    site = Site(lambda: desk.parts.ground.top, lambda name: desk.snapshot(f"before {name}"))
+    for task in batch["tasks"]:
+        phases(desk, batch, task, site)
+
+
+def phases(desk: Desk, batch: Mapping[str, Any], task: Mapping[str, Any], site: Site) -> None:
+    said: list[str] = []
+    for kind in (kind for kind in PHASES if kind in desk.settings.run.phases):
+        name = f"{label(batch)}/{step_name(task['id'])}/{kind}"
+        if not desk.knew(name):
+            site.before(name)  # the evidence, before the intent
+        order = Order(
+            name=name,
+            kind=kind,
+            batch=batch["number"],
+            task=task["id"],
+            agents=desk.settings.run.agents_for(kind),
+            cwd=site.cwd,
+            since=partial(site.before, name),
+            work=partial(_work, batch, task, kind, tuple(said)),
+        )
+        said += _told(stage.done(desk, order))
+
+
+def _work(batch: Mapping[str, Any], task: Mapping[str, Any], kind: Kind, before: Sequence[str]) -> Work:
+    return Work(kind, batch["spec"], [(task["id"], task["title"], task["text"])], task["files"], before)
+
+
+def _told(report: Report) -> list[str]:
+    """What the next phase should know of this one."""
+    if isinstance(report, TesterReport):
+        if report.status == "gap":
+            return [f"no failing test could be written: {report.gap_reason}"]
+        return [f"tests were written in {', '.join(report.test_files) or 'files that the report does not name'}"]
+    assert isinstance(report, ImplementerReport)
+    return [f"implemented in {', '.join(report.implementation_files) or 'files that the report does not name'}"]
+
+
+# --- side by side
+
+
+def _side_by_side(desk: Desk, batch: Mapping[str, Any], base: str) -> None:
+    tasks = batch["tasks"]
+    with ThreadPoolExecutor(min(desk.settings.run.parallel, len(tasks)), "holdfast-task") as pool:
+        failures = together(desk, pool, [partial(_in_own_tree, desk, batch, task, base) for task in tasks])
+    if failure := first_of(failures):
+        raise failure
+    name = f"{label(batch)}/merge"
+    try:
+        desk.run.effect(name, partial(_bring_in, desk, batch, base), batch["number"], policy="idempotent")
+    except HoldfastError as error:
+        where = [f"{task['id']}: {desk.parts.ground.open(tree_name(batch, task), base)}" for task in tasks]
+        raise Halt(error.reason, str(error), *where) from error
+
+
+def together(desk: Desk, pool: ThreadPoolExecutor, jobs: Sequence[Callable[[], Any]]) -> list[BaseException | None]:
+    """Run them all to their end, and give what each raised. An interrupt ends the others first."""
+    futures = [pool.submit(job) for job in jobs]
+    try:
+        return [future.exception() for future in futures]
+    except BaseException:
+        desk.halted.set()
+        for future in futures:
+            future.cancel()
+        raise
+
+
+def tree_name(batch: Mapping[str, Any], task: Mapping[str, Any]) -> str:
+    return f"{batch['number']}-{task['place']}"
+
+
+def _in_own_tree(desk: Desk, batch: Mapping[str, Any], task: Mapping[str, Any], base: str) -> None:
+    site = Site(partial(desk.parts.ground.open, tree_name(batch, task), base), lambda name: base)
+    phases(desk, batch, task, site)
+
+
+def _bring_in(desk: Desk, batch: Mapping[str, Any], base: str, number: str) -> dict[str, Any]:
+    """Merge what the tasks left into the main work tree, as all of it is now: a person may have had a hand in it."""
+    ground = desk.parts.ground
+    collected = [(task["id"], ground.collect(tree_name(batch, task))) for task in batch["tasks"]]
+    ours = desk.snapshot(f"before batch-{number}/merge, start {desk.run.state.resumes + 1}")
+    return {"collected": dict(collected), "paths": ground.bring_in(base, ours, collected)}

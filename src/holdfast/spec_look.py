@@ -1,0 +1,105 @@
+"""Looking at specs and their runs: what is left of one, which run of it can go on. Starts nothing and writes nothing."""
+
+from __future__ import annotations
+
+import os
+from contextlib import closing
+from typing import Any, NamedTuple
+
+import msgspec
+
+from holdfast import app, config, settings
+from holdfast.adapters.ground import around
+from holdfast.adapters.specs import SpecFolder, find, named
+from holdfast.core.batches import Batch, plan
+from holdfast.core.canonical import digest
+from holdfast.core.errors import HoldfastError
+from holdfast.core.ids import is_id
+from holdfast.core.shapes import RunState
+from holdfast.core.spec import Spec, refuse
+from holdfast.engine.log import read_head
+from holdfast.ports import Store
+
+PREFIX = "spec."  # of the mission of a run that Holdfast itself goes on with
+KIND = "spec"
+
+
+class Seen(NamedTuple):
+    """A spec as its files are now, and the batches that are left, each with its number."""
+
+    folder: SpecFolder
+    spec: Spec
+    batches: tuple[tuple[int, Batch], ...]
+
+
+def look(text: str) -> Seen:
+    """A spec by its path or name. Starts nothing and writes nothing."""
+    environ = config.environment()
+    top = around(os.getcwd(), environ).top
+    folder = named(top, text)
+    spec = folder.read()
+    refuse(spec.problems)
+    planned = plan(spec.tasks, break_on_phase=settings.load(top, environ).settings.run.break_on_phase)
+    behind = spec.checkpoint.last_batch if spec.checkpoint else None
+    first = int(behind) + 1 if behind is not None and behind.isascii() and behind.isdigit() else 1
+    return Seen(folder, spec, tuple(enumerate(planned, first)))
+
+
+def look_data(seen: Seen) -> dict[str, Any]:
+    return {
+        "spec": seen.spec.name,
+        "path": seen.folder.path,
+        "problems": [str(problem) for problem in seen.spec.problems],
+        "tasks": [
+            {"id": task.id, "title": task.title, "status": task.status, "files": list(task.files)}
+            for task in seen.spec.tasks
+        ],
+        "batches": [
+            {"number": number, "tasks": list(batch.tasks), "parallel": batch.parallel} for number, batch in seen.batches
+        ],
+    }
+
+
+def is_there(text: str) -> bool:
+    named(around(os.getcwd(), config.environment()).top, text)
+    return True
+
+
+def spec_names() -> list[str]:
+    top = around(os.getcwd(), config.environment()).top
+    return [os.path.basename(path) for path in find(top)]
+
+
+def spec_of(store: Store, run_id: str) -> str | None:
+    """The path of the spec that a run is for; None if it is a run of something else."""
+    state = state_of(store, run_id)
+    if state is None or state.inputs is None or not state.mission_id.startswith(PREFIX):
+        return None
+    given = msgspec.json.decode(store.get_artifact(state.inputs))
+    return str(given["path"]) if isinstance(given, dict) and given.get("kind") == KIND else None
+
+
+def unfinished_run(where: config.Config, text: str) -> str | None:
+    """The newest run of the spec of this name or path that can go on; None if there is none, or no such spec."""
+    try:
+        mission = mission_of(named(around(os.getcwd(), config.environment()).top, text))
+        store = app.open_configured(where, read_only=True)
+    except HoldfastError:
+        return None
+    with closing(store):
+        heads = [head for head in store.heads(unfinished=True) if head.projection.mission_id == mission]
+    return heads[0].run_id if heads else None
+
+
+def mission_of(folder: SpecFolder) -> str:
+    """A mission id for a spec: its name where that can be one, else with what makes it unique."""
+    name = os.path.basename(folder.path.rstrip("/"))
+    plain = "".join(letter if letter.isascii() and letter.isalnum() else "-" for letter in name.lower()).strip("-")
+    mission = f"{PREFIX}{plain or 'spec'}"
+    if name == plain and is_id(mission):
+        return mission
+    return f"{PREFIX}{plain[:40] or 'spec'}-{digest(name.encode('utf-8', 'surrogateescape'))[:8]}"
+
+
+def state_of(store: Store, run_id: str) -> RunState | None:
+    return None if store.head(run_id) is None else read_head(store, run_id, trust_snapshot=True)[0]

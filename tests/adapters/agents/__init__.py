@@ -1,0 +1,1 @@
+"""Agents as real processes, and what they leave behind."""

@@ -1,0 +1,153 @@
+"""Reading a folder: what is there counts, what is broken is told, and nothing leads out of the repository."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from holdfast.adapters.specs import SpecFolder, find, named
+from holdfast.core.errors import NotFound
+from holdfast.core.spec import Deferred, Reviewer, SpecError, refuse
+
+TASKS = """\
+spec: auth
+code: AUT
+next_id: 3
+tasks:
+  - id: AUT-001
+    content: First
+    status: completed
+  - id: AUT-002
+    content: Second
+    status: nearly
+    file: src/a.py
+"""
+
+
+@pytest.fixture
+def top(tmp_path):
+    (tmp_path / ".git").mkdir()
+    return tmp_path
+
+
+@pytest.fixture
+def spec(top):
+    folder = top / "specs" / "active" / "auth"
+    folder.mkdir(parents=True)
+    (folder / "tasks.yaml").write_text(TASKS)
+    return folder
+
+
+def read(folder):
+    return SpecFolder(str(folder)).read()
+
+
+def test_a_spec_is_read_from_all_its_files(spec):
+    (spec / "dependencies.yaml").write_text("AUT-002: [AUT-001]\n")
+    (spec / "checkpoint.yaml").write_text(
+        "checkpoint:\n  last_commit: 0123456\n  next_batch: null\n  deferred_issues: [later]\n"
+    )
+    (spec / "review.yaml").write_text("deferred_issues:\n  - {id: M1, issue: odd}\n")
+    (spec / "validation.yaml").write_text("review_config: {reviewers: [{type: claude, model: opus}]}\n")
+    found = read(spec)
+    assert (found.name, found.path, found.code, found.next_id) == ("auth", "specs/active/auth", "AUT", 3)
+    assert found.tasks[1].depends_on == ("AUT-001",)
+    assert (found.checkpoint.last_commit, found.checkpoint.finished) == ("0123456", True)
+    assert found.reviewers == (Reviewer("claude", "opus"),)
+    assert found.deferred == (Deferred("later"), Deferred("odd", id="M1"))
+    [problem] = found.problems
+    assert (problem.path, problem.line, problem.fatal) == ("specs/active/auth/tasks.yaml", 8, False)
+    assert len(found.digest) == 64
+
+
+def test_a_broken_file_is_told_and_the_others_still_load(spec):
+    (spec / "review.yaml").write_text("a: 1\nb: `c`: d\n")
+    (spec / "checkpoint.yaml").write_bytes(b"\xff")
+    found = read(spec)
+    assert [(os.path.basename(problem.path), problem.line) for problem in found.problems[:2]] == [
+        ("checkpoint.yaml", 1),
+        ("review.yaml", 2),
+    ]
+    assert len(found.tasks) == 2
+    refuse(found.problems)
+
+
+def test_broken_tasks_leave_nothing_to_run_by(spec):
+    (spec / "tasks.yaml").write_text("tasks:\n  - id: `x`\n")
+    found = read(spec)
+    assert found.problems[0].fatal
+    with pytest.raises(SpecError, match=r"tasks.yaml, line 2"):
+        refuse(found.problems)
+
+
+def test_no_tasks_and_no_file_are_told(spec):
+    (spec / "tasks.yaml").write_text("spec: x\n")
+    with pytest.raises(SpecError, match="names no task"):
+        refuse(read(spec).problems)
+    os.remove(spec / "tasks.yaml")
+    with pytest.raises(SpecError, match=r"no tasks\.yaml in specs/active/auth"):
+        read(spec)
+
+
+def test_a_flaw_is_told_with_its_line_and_cycles_by_name(spec):
+    (spec / "tasks.yaml").write_text("tasks:\n- id: T1\n  depends_on: [T2]\n- id: T2\n  depends_on: [T1]\n- title: x\n")
+    told = [str(problem) for problem in read(spec).problems if problem.fatal]
+    assert told == [
+        "specs/active/auth/tasks.yaml, line 6: A task has no id.",
+        "specs/active/auth/tasks.yaml: T1 needs T2 needs T1, which is a cycle.",
+    ]
+
+
+@pytest.mark.parametrize(("batches", "told"), [("[[AUT-001], [AUT-002]]", 0), ("[[AUT-001, AUT-002]]", 1)])
+def test_batches_in_the_file_that_are_not_ours_are_remarked_on(spec, batches, told):
+    (spec / "dependencies.yaml").write_text(f"batches: {batches}\nAUT-002: [AUT-001]\nedges: {{AUT-009: [AUT-001]}}\n")
+    messages = [problem.message for problem in read(spec).problems]
+    assert sum("Its batches are not" in message for message in messages) == told
+    assert "It tells what AUT-009 needs, and tasks.yaml has no such task." in messages
+
+
+def test_links_that_leave_the_repository_are_refused_by_name(spec, top, tmp_path_factory):
+    outside = tmp_path_factory.mktemp("outside")
+    (outside / "review.yaml").write_text("a: 1\n")
+    (spec / "review.yaml").symlink_to(outside / "review.yaml")
+    (top / "shared.yaml").write_text("review_config: {reviewers: [x]}\n")
+    (spec / "validation.yaml").symlink_to(top / "shared.yaml")
+    found = read(spec)
+    assert "leaves the repository" in found.problems[0].message
+    assert found.problems[0].path.endswith("review.yaml")
+    assert found.reviewers == (Reviewer("x"),)
+    (outside / "tasks.yaml").write_text(TASKS)
+    (top / "specs" / "away").symlink_to(outside)
+    with pytest.raises(SpecError, match="leaves the repository"):
+        SpecFolder("specs/away", str(top)).read()
+
+
+def test_pipes_folders_and_giants_are_refused(spec):
+    os.mkfifo(spec / "review.yaml")
+    (spec / "validation.yaml").mkdir()
+    with open(spec / "checkpoint.yaml", "wb") as file:
+        file.truncate(50_000_000)
+    assert len(read(spec).problems) == 4
+
+
+def test_specs_are_found_in_the_usual_places(top, spec):
+    for place in ("scopes/draft/one", "scopes/done/auth", "specs/plain", "specs/empty"):
+        (top / place).mkdir(parents=True)
+        if "empty" not in place:
+            (top / place / "tasks.yaml").write_text(TASKS)
+    assert find(str(top)) == ["specs/active/auth", "specs/plain", "scopes/draft/one", "scopes/done/auth"]
+    assert named(str(top), "plain").path == "specs/plain"
+    assert named(str(top), "scopes/done/auth/tasks.yaml").path == "scopes/done/auth"
+    assert named(str(top), str(spec)).path == "specs/active/auth"
+    with pytest.raises(SpecError, match="2 specs called 'auth': specs/active/auth, scopes/done/auth"):
+        named(str(top), "auth")
+    with pytest.raises(NotFound) as caught:
+        named(str(top), "nope")
+    assert "specs/plain" in caught.value.advice
+    assert find(str(top / "specs" / "empty")) == []
+
+
+def test_outside_a_repository_a_folder_is_its_own_top(tmp_path):
+    (tmp_path / "tasks.yaml").write_text(TASKS)
+    assert read(tmp_path).path == str(tmp_path)

@@ -1,0 +1,296 @@
+"""A profile is data: a command line is built without a shell, nothing from outside becomes an option, and output is only read."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from holdfast.core.agent_output import MAX_COMPLAINTS, MAX_KEPT, Listener, Said
+from holdfast.core.agents import (
+    MAX_ARGUMENT,
+    BadProfile,
+    Find,
+    Places,
+    call,
+    filled,
+    profile_from,
+    shipped,
+    shipped_profile,
+)
+from holdfast.core.errors import BadInput, TooLarge
+
+
+def places(prompt="Do it.", **more):
+    return Places(prompt, "/s/prompt.txt", "/s/report.json", "/w", "/s", **more)
+
+
+def plain(**more):
+    return profile_from({"start": ["x", "{prompt}"], **more}, "mine")
+
+
+# --- command lines
+
+
+@pytest.mark.parametrize("name", shipped())
+def test_every_shipped_agent_starts_with_a_prompt_and_says_what_it_may_do(name):
+    profile = shipped_profile(name)
+    started = call(profile, places("- a prompt; $(x) {model}", model="m"))
+    assert started.argv[0] == name and "m" in started.argv and profile.trust
+    given = started.stdin.decode() if started.stdin else " ".join(started.argv)
+    assert "- a prompt; $(x) {model}" in given or "/s/prompt.txt" in given
+    assert not any(item.startswith("- a prompt") for item in started.argv)
+    assert "m" not in call(profile, places()).argv and "--model" not in call(profile, places()).argv
+
+
+@pytest.mark.parametrize("name", [name for name in shipped() if shipped_profile(name).resume])
+def test_every_agent_that_can_resume_gets_its_session(name):
+    profile = shipped_profile(name)
+    resumed = call(profile, places(session="s-1"))
+    assert "s-1" in resumed.argv and resumed.session == "s-1"
+    assert resumed.argv != call(profile, places()).argv
+
+
+def test_what_an_agent_cannot_do_is_said():
+    assert not shipped_profile("mini").resume and "no sessions" in " ".join(shipped_profile("mini").cannot)
+    assert "no sessions" in " ".join(shipped_profile("aider").cannot)
+    with pytest.raises(BadProfile, match="cannot resume"):
+        call(shipped_profile("mini"), places(session="s"))
+
+
+def test_placeholders_are_replaced_once_and_in_place():
+    profile = plain(start=["x", "{other}", "--task={prompt}", "{cwd}:{folder}:{report}", '{"a": 1}'])
+    argv = call(profile, places("{cwd} {session} {")).argv
+    assert argv == ("x", "{other}", "--task={cwd} {session} {", "/w:/s:/s/report.json", '{"a": 1}')
+
+
+def test_a_prompt_like_an_option_is_not_one():
+    assert call(plain(), places("--yes")).argv == ("x", " --yes")
+    assert call(plain(start=["x", "--", "{prompt}"]), places("--yes")).argv == ("x", "--", "--yes")
+    assert call(plain(start=["x", "--p={prompt}"]), places("-x")).argv == ("x", "--p=-x")
+    assert call(plain(start=["x", "-m", "{model}", "{prompt}"]), places(model="--evil")).argv[2] == " --evil"
+
+
+def test_without_a_model_what_names_it_is_left_out():
+    assert call(plain(start=["x", "-m", "{model}", "{prompt}"]), places()).argv == ("x", "Do it.")
+    assert call(plain(start=["x", "--model={model}", "y", "{model}", "{prompt}"]), places()).argv == (
+        "x",
+        "y",
+        "Do it.",
+    )
+    own = plain(start=["x", "-m", "{model}", "{prompt}"], model="own")
+    assert call(own, places()).argv[2] == "own" and call(own, places(model="asked")).argv[2] == "asked"
+
+
+@pytest.mark.parametrize("session", ["", "-x", "--last", "a\nb", "a\0", "x" * 5000])
+def test_a_session_that_could_do_harm_is_refused(session):
+    with pytest.raises(BadProfile, match="session"):
+        call(shipped_profile("codex"), places(session=session))
+
+
+def test_a_prompt_that_no_command_line_can_hold_is_refused():
+    with pytest.raises(TooLarge) as caught:
+        call(shipped_profile("mini"), places("x" * (MAX_ARGUMENT + 1)))
+    assert "stdin" in caught.value.advice
+    with pytest.raises(BadInput, match="zero byte"):
+        call(shipped_profile("mini"), places("a\0b"))
+    assert len(call(shipped_profile("codex"), places("x" * 10**6)).stdin) == 10**6
+
+
+def test_a_session_that_we_name_is_known_before_the_start():
+    assert call(shipped_profile("aider"), places()).session == "/s/aider-chat.md"
+    assert call(shipped_profile("codex"), places()).session is None
+    assert filled("{folder}/{prompt}", places()) == "/s/{prompt}"
+
+
+# --- profiles of users
+
+
+def test_a_profile_may_be_like_a_shipped_one():
+    profile = profile_from({"like": "codex", "model": "big"}, "careful")
+    assert (profile.name, profile.model, profile.start) == ("careful", "big", shipped_profile("codex").start)
+    assert profile_from({"model": "big"}, "codex").start == shipped_profile("codex").start, "its own name is enough"
+
+
+WRONG = {
+    "no start": ({}, "start"),
+    "empty start": ({"start": []}, "`start` names no program"),
+    "empty program": ({"start": ["", "{prompt}"]}, "`start` names no program"),
+    "placeholder as program": ({"start": ["{prompt}"]}, "program itself"),
+    "start is text": ({"start": "x {prompt}"}, "agents.mine.start"),
+    "unknown key": ({"start": ["x", "{prompt}"], "starts": 1}, "starts"),
+    "bad output": ({"start": ["x", "{prompt}"], "output": "yaml"}, "agents.mine.output"),
+    "bad rule": ({"start": ["x", "{prompt}"], "result": [{"pth": "a"}]}, "agents.mine.result"),
+    "bad like": ({"like": "gpt"}, "codex"),
+    "like is no text": ({"like": ["codex"]}, "like"),
+    "a name": ({"name": "x", "start": ["x", "{prompt}"]}, "title"),
+    "no prompt": ({"start": ["x"]}, "{prompt} must stand in `start`"),
+    "prompt twice": ({"start": ["x", "{prompt}"], "prompt_by": "stdin"}, "standard input"),
+    "no prompt to resume": (
+        {"start": ["x", "{prompt}"], "resume": ["x", "{session}"], "session_is": "s"},
+        "in `resume`",
+    ),
+    "session too early": ({"start": ["x", "{prompt}", "{session}"]}, "there is none yet"),
+    "session forgotten": ({"start": ["x", "{prompt}"], "resume": ["x", "{prompt}"]}, "does not say {session}"),
+    "session unknown": ({"start": ["x", "{prompt}"], "resume": ["x", "{prompt}", "{session}"]}, "find its id"),
+    "zero byte": ({"start": ["x", "{prompt}", "\0"]}, "zero byte"),
+    "bad variable": ({"start": ["x", "{prompt}"], "env": {"A=B": "1"}}, "env"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_a_wrong_profile_is_refused_by_its_key(name):
+    table, words = WRONG[name]
+    with pytest.raises(BadProfile) as caught:
+        profile_from(table, "mine")
+    assert words in str(caught.value) and "'mine'" in str(caught.value) and "like" in caught.value.advice
+
+
+# --- what they say
+
+CODEX = [
+    {"type": "thread.started", "thread_id": "t-1"},
+    {"type": "item.completed", "item": {"type": "agent_message", "text": "first"}},
+    {"type": "item.completed", "item": {"type": "command_execution", "text": "no"}},
+    {"type": "item.completed", "item": {"type": "agent_message", "text": "last"}},
+    {"type": "turn.completed", "usage": {"input_tokens": 11, "output_tokens": 7}},
+    {"type": "turn.completed", "usage": {"input_tokens": 1, "output_tokens": 1}},
+    {"type": "error", "message": "oops"},
+    {"type": "turn.failed", "error": {"message": "failed"}},
+]
+CLAUDE = [
+    {"type": "system", "subtype": "init", "session_id": "c-1"},
+    {"type": "result", "is_error": False, "result": "well", "session_id": "c-2", "total_cost_usd": 0.25, "usage": {}},
+]
+GEMINI = [
+    {"type": "init", "session_id": "g-1"},
+    {"type": "message", "role": "assistant", "content": "a", "delta": True},
+    {"type": "message", "role": "user", "content": "no"},
+    {"type": "message", "role": "assistant", "content": "b", "delta": True},
+    {"type": "result", "status": "error", "error": {"message": "bad"}, "stats": {"total_tokens": 5}},
+]
+OPENCODE = [
+    {"type": "text", "sessionID": "o-1", "part": {"text": "hi "}},
+    {"type": "text", "sessionID": "o-1", "part": {"text": "there"}},
+    {"type": "step_finish", "sessionID": "o-1", "part": {"cost": 0.5, "tokens": {"input": 3, "output": 4}}},
+    {"type": "step_finish", "sessionID": "o-1", "part": {"cost": 0.25, "tokens": {"input": 3, "output": 4}}},
+]
+HEARD = {
+    "codex": (CODEX, ("t-1", "last", None, 20, ("oops", "failed"))),
+    "claude": (CLAUDE, ("c-1", "well", 0.25, None, ())),
+    "gemini": (GEMINI, ("g-1", "ab", None, 5, ("bad",))),
+    "opencode": (OPENCODE, ("o-1", "hi there", 0.75, 14, ())),
+}
+
+
+@pytest.mark.parametrize("name", HEARD)
+def test_session_result_cost_and_errors_are_found(name):
+    events, expected = HEARD[name]
+    listener = Listener(shipped_profile(name))
+    listener.hear("not JSON")
+    listener.hear("{torn")
+    for event in events:
+        listener.hear(json.dumps(event))
+    assert listener.said()[:5] == expected
+
+
+CLAUDE_ACTS = [{"type": "tool_use", "input": {"command": "make test"}}]
+SHOWN = {
+    "codex": ({"type": "item.started", "item": {"command": "make test"}}, "make test"),
+    "claude": ({"type": "assistant", "message": {"content": CLAUDE_ACTS}}, "make test"),
+    "gemini": ({"type": "tool_use", "parameters": {"file_path": "a.py"}}, "a.py"),
+    "opencode": ({"type": "text", "part": {"text": " hello "}}, "hello"),
+}
+
+
+@pytest.mark.parametrize("name", SHOWN)
+def test_what_an_agent_is_at_can_be_shown(name):
+    event, expected = SHOWN[name]
+    listener = Listener(shipped_profile(name))
+    for one in (event, {**event, "type": "other"}, {"type": "assistant", "message": {"content": []}}):
+        listener.hear(json.dumps(one))
+    assert listener.progress == expected
+
+
+def test_a_path_goes_through_lists_by_number():
+    found = []
+    for path in ("a.1", "a.2", "a.x", "a.1.b", "a.99999999999999"):
+        listener = Listener(plain(output="jsonl", progress=[{"path": path}]))
+        listener.hear('{"a": ["no", "yes"]}')
+        found.append(listener.progress)
+    assert found == ["yes", "", "", "", ""]
+
+
+def test_an_error_of_claude_is_one_only_if_it_says_so():
+    listener = Listener(shipped_profile("claude"))
+    listener.hear(json.dumps({"type": "result", "is_error": True, "result": "usage limit reached|1794834000"}))
+    assert listener.said().errors == ("usage limit reached|1794834000",)
+
+
+def test_text_is_read_after_its_words_and_its_end_is_the_result():
+    listener = Listener(shipped_profile("aider"))
+    for line in ("Tokens: 3.2k sent. Cost: $0.01 message, $0.02 session.", "Cost: $", "Cost: $0.02, more", "done"):
+        listener.hear(line)
+    listener.hear("warned", is_error=True)
+    said = listener.said()
+    assert said.money == pytest.approx(0.03) and said.result.endswith("done") and said.complaints == "warned"
+
+
+def test_a_document_is_read_from_a_file_or_from_the_output():
+    listener = Listener(shipped_profile("mini"))
+    listener.hear("words")
+    assert listener.said().result == "words", "no document: what it said is all there is"
+    listener.read(b'{"info": {"submission": "sub", "model_stats": {"instance_cost": 0.5}}}')
+    assert listener.said()[1:3] == ("sub", 0.5)
+    own = plain(output="json", result=[{"path": "answer"}], tokens=[{"path": "n"}])
+    listener = Listener(own)
+    for line in ('{"answer": "yes",', '"n": 5}'):
+        listener.hear(line)
+    assert listener.said()[1:4] == ("yes", None, 5)
+
+
+@pytest.mark.parametrize("value", [True, None, [1], {"a": 1}, "many", -1, 1e300, float("1e15") * 2])
+def test_only_sensible_numbers_are_added_up(value):
+    listener = Listener(plain(output="jsonl", tokens=[{"path": "n", "which": "sum"}], money=[{"path": "n"}]))
+    listener.hear(json.dumps({"n": value}))
+    assert listener.said().tokens is None and listener.said().money is None
+    listener.hear(json.dumps({"n": 2}))
+    assert listener.said().tokens == 2
+
+
+@pytest.mark.parametrize("session", ["", "-x", "a\nb", "x" * 5000])
+def test_a_session_that_cannot_be_handed_back_is_none(session):
+    listener = Listener(shipped_profile("codex"))
+    listener.hear(json.dumps({"type": "thread.started", "thread_id": session}))
+    assert listener.session is None
+
+
+def test_what_is_not_an_object_or_too_deep_or_too_long_is_skipped():
+    listener = Listener(shipped_profile("codex"))
+    for line in (
+        "[1]",
+        "5",
+        "{" * 10_000,
+        '{"type": ' + "[" * 10_000,
+        '{"a": "' + "x" * (1 << 21) + '"}',
+        '{"type": {"a": 1}}',
+    ):
+        listener.hear(line)
+    listener.read(b"[1]")
+    assert listener.said().result == "" and listener.session is None
+
+
+def test_memory_is_bounded():
+    listener = Listener(plain(output="jsonl", result=[{"path": "t", "which": "join"}], errors=[{"path": "e"}]))
+    for _ in range(40):
+        listener.hear(json.dumps({"t": "x" * 100_000, "e": "y" * 100_000}))
+        listener.hear("z" * 100_000, is_error=True)
+    said = listener.said()
+    assert len(said.result) == MAX_KEPT and len(said.errors) == 20
+    assert len(said.complaints) <= MAX_COMPLAINTS and len(said.tail) <= MAX_COMPLAINTS
+    assert all(len(error) <= MAX_COMPLAINTS for error in said.errors)
+
+
+def test_nothing_said_is_nothing_known():
+    assert Listener(shipped_profile("codex")).said() == Said()
+    assert Find() == Find("", {}, "last", "")

@@ -1,0 +1,176 @@
+"""Which tasks go together, whatever order they are told in."""
+
+from __future__ import annotations
+
+import random
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as some
+
+from holdfast.core.batches import Batch, faults, plan
+from holdfast.core.spec import SpecError, Task
+
+
+def task(name, needs=(), files=(), **more):
+    return Task(id=name, depends_on=tuple(needs), files=tuple(files), **more)
+
+
+def names(tasks, **how):
+    return [batch.tasks for batch in plan(tasks, **how)]
+
+
+def test_each_comes_as_early_as_what_it_needs_allows():
+    tasks = [task("T1", (), ["a"]), task("T10", (), ["b"]), task("T2", ["T1"], ["c"]), task("T3", ["T2"], ["d"])]
+    assert plan(tasks) == (Batch(("T1", "T10"), True), Batch(("T2",), False), Batch(("T3",), False))
+
+
+def test_one_file_is_never_touched_twice_in_a_batch():
+    assert names([task("T1", (), ["a"]), task("T2", (), ["b", "a"]), task("T3", (), ["b"])]) == [("T1", "T3"), ("T2",)]
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("./src//a.py", "src/a.py"),
+        ("src/x/../a.py", "src/a.py"),
+        ("src/", "src/a.py"),
+        ("src", "src/deep/a.py"),
+        ("src/*.py", "src/a.py"),
+        ("**/a.py", "docs/b.md"),
+        (".", "docs/b.md"),
+        ("src\\a.py", "src/a.py"),
+        ("Src/A.py", "src/a.py"),
+        ("../x/a", "../x"),
+    ],
+)
+def test_two_spellings_of_a_place_or_a_folder_and_what_is_in_it_collide(one, other):
+    assert names([task("T1", (), [one]), task("T2", (), [other])]) == [("T1",), ("T2",)]
+    assert names([task("T1", (), [other]), task("T2", (), [one])]) == [("T1",), ("T2",)]
+
+
+def test_names_that_only_begin_alike_do_not_collide():
+    assert names([task("T1", (), ["src/a"]), task("T2", (), ["src/ab"])]) == [("T1", "T2")]
+
+
+def test_a_task_without_a_file_is_alone_and_holds_nobody_else_up():
+    tasks = [task("T1", (), ["a"]), task("T2"), task("T3", (), ["b"]), task("T4", (), [" "])]
+    assert names(tasks) == [("T1", "T3"), ("T2",), ("T4",)]
+
+
+def test_what_is_complete_counts_as_done_and_what_is_set_aside_is_left_out():
+    tasks = [
+        task("T1", (), ["a"], status="complete"),
+        task("T2", ["T1"], ["b"], status="in_progress"),
+        task("T3", (), ["c"], status="deferred"),
+        task("T4", ["T3"], ["d"], status="complete"),
+        task("T5", (), ["b"], status="blocked"),
+    ]
+    assert names(tasks) == [("T2",), ("T5",)]
+
+
+def test_a_phase_breaks_a_batch_only_when_asked():
+    tasks = [
+        task("T1", (), ["a"], phase="two"),
+        task("T2", (), ["b"], phase="one"),
+        task("T3", ["T1"], ["c"], phase="two"),
+        task("T4", ["T3"], ["d"], phase="one"),
+    ]
+    assert names(tasks) == [("T1", "T2"), ("T3",), ("T4",)]
+    assert names(tasks, break_on_phase=True) == [("T1",), ("T3",), ("T2", "T4")]
+
+
+def test_all_that_is_wrong_is_told_at_once_and_by_name():
+    tasks = [
+        task("T1", ["T1"]),
+        task("T2", ["T9", "T9"]),
+        task("T3", ["T4"]),
+        task("T4", ["T5"]),
+        task("T5", ["T3"]),
+        task("T6", ["T3", "T7"]),
+        task("T7", (), status="dropped"),
+        task("T8"),
+        task("T8"),
+    ]
+    with pytest.raises(SpecError) as caught:
+        plan(tasks)
+    assert [problem.message for problem in caught.value.problems] == [
+        "The id T8 is given to 2 tasks.",
+        "T1 needs itself.",
+        "T2 needs T9, and there is no such task.",
+        "T6 needs T7, which is dropped.",
+        "T3 needs T4 needs T5 needs T3, which is a cycle.",
+    ]
+    assert caught.value.reason == "bad_input"
+    assert all(problem.message in str(caught.value) for problem in caught.value.problems)
+
+
+def test_two_cycles_are_two_and_a_finished_task_breaks_one():
+    ring = [task("A", ["B"]), task("B", ["A"]), task("C", ["D"]), task("D", ["C"]), task("E", ["A"])]
+    assert len(faults(ring)) == 2
+    assert faults([task("A", ["B"], status="complete"), task("B", ["A"])]) == []
+
+
+def test_a_very_long_cycle_is_not_told_for_ever():
+    [sentence] = faults([task(f"T{number}", [f"T{(number + 1) % 500}"]) for number in range(500)])
+    assert sentence.startswith("T0 needs T1 needs T2")
+    assert "(400 more) needs T0" in sentence
+
+
+def test_nothing_to_do_is_no_batch():
+    assert plan([]) == plan([task("T1", status="complete")]) == ()
+
+
+FILES = some.sampled_from(["a", "b", "src/", "src/a", "src/b", "lib/*.c", "lib/x.c"])
+
+
+@some.composite
+def graphs(draw):
+    count = draw(some.integers(1, 14))
+    tasks = []
+    for number in range(count):
+        needs = draw(some.sets(some.integers(0, number - 1), max_size=3)) if number else set()
+        files = draw(some.lists(FILES, max_size=2))
+        state = draw(some.sampled_from(["pending", "pending", "complete"]))
+        phase = draw(some.sampled_from([None, "one", "two"]))
+        tasks.append(task(f"T{number}", [f"T{need}" for need in needs], files, status=state, phase=phase))
+    return tasks
+
+
+@given(graphs(), some.randoms(use_true_random=False), some.booleans())
+def test_batches_hold_every_promise_for_any_tasks_in_any_order(tasks, chance, by_phase):
+    batches = plan(tasks, break_on_phase=by_phase)
+    shuffled = list(tasks)
+    chance.shuffle(shuffled)
+    assert plan(shuffled, break_on_phase=by_phase) == batches
+    place = {name: number for number, batch in enumerate(batches) for name in batch.tasks}
+    left = {one.id: one for one in tasks if one.status != "complete"}
+    assert sorted(name for batch in batches for name in batch.tasks) == sorted(left)
+    for one in left.values():
+        assert all(place[need] < place[one.id] for need in one.depends_on if need in left)
+    for batch in batches:
+        held = [file for name in batch.tasks for file in set(left[name].files)]
+        assert len(batch.tasks) == 1 or (len(held) == len(set(held)) and all(left[name].files for name in batch.tasks))
+        assert batch.parallel == (len(batch.tasks) > 1)
+        assert not by_phase or len({left[name].phase for name in batch.tasks}) == 1
+        folders = [file for file in held if file == "src/"]
+        assert (
+            len(batch.tasks) == 1 or not folders or not any(file.startswith("src/") and file != "src/" for file in held)
+        )
+
+
+@pytest.mark.parametrize("shape", ["chain", "one file", "no file", "cycle", "two files"])
+def test_ten_thousand_tasks_take_no_time_that_grows_with_their_square(shape):
+    made = {
+        "chain": lambda number: task(f"T{number}", [f"T{number - 1}"] if number else [], [f"f{number}"]),
+        "one file": lambda number: task(f"T{number}", [], ["a"]),
+        "no file": lambda number: task(f"T{number}"),
+        "cycle": lambda number: task(f"T{number}", [f"T{(number + 1) % 10_000}"]),
+        "two files": lambda number: task(f"T{number}", [], ["a", "b"] if number > 5000 else ["ab"[number % 2]]),
+    }[shape]
+    tasks = [made(number) for number in range(10_000)]
+    random.Random(1).shuffle(tasks)
+    began = time.process_time()
+    faults(tasks) if shape == "cycle" else plan(tasks)
+    assert time.process_time() - began < 5

@@ -1,0 +1,141 @@
+"""The model of a spec: what changed, what is newest, which id is next."""
+
+from __future__ import annotations
+
+import pytest
+from msgspec.structs import replace
+
+from holdfast.core.spec import (
+    Checkpoint,
+    Problem,
+    Spec,
+    SpecError,
+    Task,
+    TaskRef,
+    changes,
+    changes_since,
+    digest_of,
+    natural,
+    newest,
+    next_task_id,
+    refuse,
+    summary_of,
+)
+
+ONE = Task(id="T1", title="One", files=("a",))
+TWO = Task(id="T2", title="Two", depends_on=("T1",))
+
+
+def test_numbers_in_names_sort_as_numbers():
+    assert sorted(["T10", "T2", "A-1000", "A-999", "T02", ""], key=natural) == [
+        "",
+        "A-999",
+        "A-1000",
+        "T02",
+        "T2",
+        "T10",
+    ]
+    assert sorted(["T" + "9" * 5000, "T1"], key=natural)[0] == "T1"
+
+
+def test_the_digest_is_of_what_decides_the_batches():
+    assert digest_of([ONE, TWO]) == digest_of([TWO, replace(ONE, text="more", said="todo", status="in_progress")])
+    for other in (
+        replace(ONE, title="x"),
+        replace(ONE, files=()),
+        replace(ONE, status="complete"),
+        replace(ONE, phase="p"),
+    ):
+        assert digest_of([other, TWO]) != digest_of([ONE, TWO])
+
+
+def test_a_change_is_told_in_sentences():
+    after = [
+        replace(ONE, title="Uno", status="complete"),
+        replace(TWO, depends_on=("T3",), files=("b",), phase="p"),
+        Task(id="T10"),
+        Task(id="T3", title="Three"),
+    ]
+    assert changes([ONE, TWO, Task(id="T0")], after) == [
+        "T0 was removed.",
+        "T1 is called 'Uno' now; it was 'One'.",
+        "T1 is complete now; it was pending.",
+        "T2 now needs T3.",
+        "T2 no longer needs T1.",
+        "T2 now touches b.",
+        "T2 is in phase p now; it was in (none).",
+        "T3 was added: Three.",
+        "T10 was added.",
+    ]
+    assert changes([ONE, TWO], [TWO, ONE]) == []
+
+
+def test_a_checkpoint_tells_enough_to_see_a_change():
+    lists = summary_of([ONE, TWO, Task(id="T3", status="complete", title="Three"), Task(id="T4", status="dropped")])
+    assert {name: [ref.id for ref in refs] for name, refs in lists.items()} == {
+        "completed": ["T3"],
+        "in_progress": [],
+        "pending": ["T1", "T2"],
+    }
+    three = Task(id="T3", status="complete", title="Three")
+    known = Checkpoint(**lists, tasks_digest=digest_of([ONE, TWO, three]))
+    assert changes_since(known, [three, TWO, ONE]) == []
+    moved = [replace(ONE, files=("z",)), TWO, three]
+    assert changes_since(known, moved) == ["What a task needs, which files it touches or its phase has changed."]
+    assert changes_since(replace(known, tasks_digest=None), moved) == []
+    after = [
+        replace(ONE, title="Uno"),
+        Task(id="T5"),
+        Task(id="T6", status="deferred"),
+        replace(three, status="pending"),
+    ]
+    assert changes_since(known, after) == [
+        "T1 is called 'Uno' now; it was 'One'.",
+        "T2 was removed.",
+        "T3 is pending now; it was complete.",
+        "T5 was added.",
+    ]
+    done = Checkpoint(pending=(TaskRef("T1"),))
+    assert changes_since(done, [replace(ONE, status="complete")]) == ["T1 is complete now; it was not complete."]
+
+
+def test_the_newest_checkpoint_is_the_one_that_says_so():
+    said = ["2026-01-22T14:30:00Z", "2026-01-22", "2026-01-22T15:00:00+02:00", "yesterday", ""]
+    found = newest([Checkpoint(timestamp=text) for text in said])
+    assert found is not None
+    assert found.timestamp == said[0]
+    more = newest([Checkpoint(timestamp="x"), Checkpoint(timestamp="y", completed=(TaskRef("T1"),))])
+    assert more is not None
+    assert more.timestamp == "y"
+    assert newest([]) is None
+
+
+@pytest.mark.parametrize(
+    ("spec", "name"),
+    [
+        (Spec(name="s", path="p"), "T1"),
+        (Spec(name="s", path="p", code="AB"), "AB-001"),
+        (Spec(name="s", path="p", code="AB", next_id=7), "AB-007"),
+        (Spec(name="s", path="p", code="AB", tasks=(Task(id="AB-999"), Task(id="Z-5"))), "AB-1000"),
+        (Spec(name="s", path="p", code="AB", next_id=3, tasks=(Task(id="AB-004"),)), "AB-005"),
+        (Spec(name="s", path="p", tasks=(Task(id="T2", depends_on=("T11",)), Task(id="odd"))), "T12"),
+        (Spec(name="s", path="p", tasks=(Task(id="X-007"),)), "X-008"),
+        (Spec(name="s", path="p", tasks=(Task(id="T2"),), checkpoint=Checkpoint(pending=(TaskRef("T8"),))), "T9"),
+    ],
+)
+def test_an_id_is_never_given_twice(spec, name):
+    assert next_task_id(spec) == name
+
+
+def test_only_a_fatal_problem_refuses_and_then_all_are_told():
+    small = Problem("a.yaml", 3, "It is odd.")
+    refuse([small])
+    fatal = [Problem("b.yaml", None, f"It is wrong {number}.", fatal=True) for number in range(25)]
+    with pytest.raises(SpecError) as caught:
+        refuse([small, *fatal])
+    assert caught.value.problems == (small, *fatal)
+    assert str(caught.value).startswith("b.yaml: It is wrong 0. b.yaml: It is wrong 1.")
+    assert str(caught.value).endswith("And 5 more.")
+    assert str(small) == "a.yaml, line 3: It is odd."
+    with pytest.raises(SpecError, match="wrong 0"):
+        refuse(fatal[:1])

@@ -1,0 +1,92 @@
+"""The shapes in which people write down what needs what."""
+
+from __future__ import annotations
+
+import pytest
+
+from holdfast.core.spec import Task
+from holdfast.core.spec_graph import read_graph, words
+
+TASKS = [Task(id="T1"), Task(id="T2"), Task(id="T3")]
+CHAIN = {("T2", "T1"), ("T3", "T2")}
+SHAPES = {
+    "A": {
+        "phases": [{"id": "p", "tasks": [{"id": "T1"}, {"id": "T2", "depends_on": ["T1"]}, {"id": "T3", "deps": "T2"}]}]
+    },
+    "B, by tasks": {
+        "phases": [{"id": "a", "tasks": ["T1"]}, {"id": "b", "tasks": ["T2"], "depends_on": ["T1"]}],
+        "edges": {"T3": ["T2"]},
+    },
+    "B, by phases": {
+        "phases": [
+            {"id": "a", "tasks": ["T1"], "depends_on": ["a"]},
+            {"title": "b", "tasks": ["T2"], "depends_on": "a"},
+            {"id": "c", "tasks": ["T3"], "depends_on": ["b"]},
+        ]
+    },
+    "C": {"phases": [{"name": "a", "tasks": ["T1"]}, {"name": "b", "tasks": ["T2"]}, {"name": "c", "tasks": ["T3"]}]},
+    "C, as a map": {"phases": {"a": ["T1"], "b": {"tasks": ["T2"]}, "c": ["T3"]}},
+    "D": {"internal": [{"from": "T3", "to": ["T2"]}, {"from": ["T2"], "to": "T1", "reason": "x"}]},
+    "D, as arrows": {"edges": ["T1 -> T2", "T2 -> T3", "nothing"]},
+    "E": {"spec": "s", "version": "1", "T1": [], "T2": ["T1"], "T3": ["T2"]},
+    "F": {"graph": {"T1": [], "T2": ["T1"], "T3": ["T2"]}},
+    "G": {"nodes": {"T1": {"name": "x"}, "T2": {"depends_on": ["T1"]}, "T3": {"deps": ["T2"]}}},
+    "H": {"tasks": {"T1": {"blocks": ["T2"]}, "T3": {"depends_on": ["T2"]}}},
+    "a list": {"dependencies": [{"id": "T2", "needs": "T1"}, {"id": "T3", "requires": ["T2"]}, {"id": None}, "x"]},
+}
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_every_shape_gives_the_same_needs(shape):
+    assert set(read_graph(SHAPES[shape], TASKS).needs) == CHAIN
+
+
+def test_arrows_point_as_what_else_is_known_says():
+    arrows = [{"from": "T1", "to": "T2"}, {"from": "T2", "to": "T3"}]
+    known = [Task(id="T1", depends_on=("T2",)), Task(id="T2"), Task(id="T3")]
+    assert read_graph({"edges": arrows}, known).needs == (("T1", "T2"), ("T2", "T3"))
+    phases = [{"name": "first", "tasks": ["T3"]}, {"name": "then", "tasks": ["T2", "T1", "T9"]}]
+    found = read_graph({"edges": arrows, "phases": phases}, TASKS)
+    assert (found.needs, found.remarks) == ((("T1", "T2"), ("T2", "T3")), ())
+    guessed = read_graph({"edges": arrows}, TASKS)
+    assert set(guessed.needs) == CHAIN
+    assert "Nothing says which way" in guessed.remarks[0]
+
+
+def test_arrows_that_disagree_are_remarked_on():
+    arrows = [{"from": "T2", "to": "T1"}, {"from": "T3", "to": "T2"}, {"from": "T1", "to": "T3"}]
+    known = [Task(id="T1"), Task(id="T2", depends_on=("T1",)), Task(id="T3", depends_on=("T2", "T1"))]
+    assert read_graph({"edges": arrows}, known).remarks == (
+        "Some of its `from` and `to` point the other way than most do.",
+    )
+    odd = [{"from": "T1", "to": "T2"}, {"from": "T2", "to": "T1"}]
+    assert "Nothing says" in read_graph({"edges": odd}, TASKS).remarks[0]
+
+
+def test_a_phase_does_not_need_what_is_set_aside_in_another():
+    tasks = [Task(id="T1"), Task(id="T2", status="deferred"), Task(id="T3")]
+    phases = [{"id": "a", "tasks": ["T1", "T2"]}, {"id": "b", "tasks": ["T3"], "depends_on": ["a"]}]
+    assert read_graph({"phases": phases}, tasks).needs == (("T3", "T1"),)
+
+
+def test_files_phases_and_batches_are_read_too():
+    data = {
+        "phases": [
+            {"id": "a", "name": "First", "tasks": [{"id": "T1", "file": "x.py, y.py"}, "T2"], "description": "d"},
+            "?",
+        ],
+        "nodes": {"T2": {"files": [{"path": "z.py"}]}, "T3": []},
+        "batches": [{"batch": "1", "tasks": ["T1", "T2"]}, ["T3"]],
+    }
+    found = read_graph(data, TASKS)
+    assert found.files == {"T1": ("x.py", "y.py"), "T2": ("z.py",)}
+    assert [(phase.name, phase.tasks, phase.description) for phase in found.phases] == [("First", ("T1", "T2"), "d")]
+    assert found.batches == (("T1", "T2"), ("T3",))
+    assert read_graph({"batches": {"1": ["T1"]}, "tasks": [{"id": "T1", "file": "q"}]}, TASKS).files == {"T1": ("q",)}
+    assert read_graph({"batches": "none", "phases": "none", "edges": "none"}, TASKS).batches == ()
+
+
+def test_names_are_read_from_anything_that_holds_names():
+    assert words("a, b,,") == ("a", "b")
+    assert words(["a", {"id": "b"}, {"path": "c"}, {}, None, ["d"]]) == ("a", "b", "c", "d")
+    assert words(None) == ()

@@ -1,0 +1,194 @@
+"""The files of a spec as plain data, in the shapes people write, read into the one model."""
+
+from __future__ import annotations
+
+from holdfast.core.spec import Deferred, NextBatch, Phase, PhaseCursor, Reviewer, Stage, TaskRef
+from holdfast.core.spec_graph import Graph
+from holdfast.core.spec_shapes import (
+    joined,
+    merged,
+    open_findings,
+    read_checkpoint,
+    read_deferred,
+    read_reviewers,
+    read_tasks,
+    said_of,
+)
+
+
+def test_a_task_is_read_in_all_its_spellings():
+    rows = [
+        {
+            "id": "A-1",
+            "content": "Do [P]",
+            "status": "done",
+            "file": "a.py",
+            "depends_on": ["A-0"],
+            "acceptance": ["x", "y"],
+        },
+        {
+            "task_id": "A-2",
+            "title": "Then",
+            "name": "Short",
+            "files": ["b", "c"],
+            "blocked_by": "A-1",
+            "parallel": "true",
+        },
+        {
+            "key": "A-3",
+            "subject": "At last",
+            "phase": "own",
+            "activeForm": "At it",
+            "note": {"why": "so\nso", "more": None},
+        },
+    ]
+    one, two, three = read_tasks({"tasks": rows}).tasks
+    assert (one.title, one.status, one.said, one.files, one.depends_on) == (
+        "Do [P]",
+        "complete",
+        "done",
+        ("a.py",),
+        ("A-0",),
+    )
+    assert one.marked_parallel and two.marked_parallel and not three.marked_parallel
+    assert one.text == "acceptance:\n  - x\n  - y"
+    assert (two.title, two.files, two.depends_on, two.text) == ("Then", ("b", "c"), ("A-1",), "Short")
+    assert (three.title, three.status, three.phase) == ("At last", "pending", "own")
+    assert three.text == "note:\n  why:\n    so\n    so\n  more:"
+
+
+def test_an_unknown_status_is_pending_and_told():
+    found = read_tasks({"tasks": [{"id": "T1", "status": "nearly"}]})
+    assert found.tasks[0].status == "pending"
+    assert found.tasks[0].said == "nearly"
+    assert found.remarks == ((0, "T1 has the status 'nearly', which is not known; it counts as pending."),)
+    assert said_of(found.tasks) == ("nearly",)
+
+
+def test_a_task_without_an_id_is_a_flaw():
+    assert read_tasks({"tasks": ["T1", {"title": "x"}]}).flaws == ((0, "A task has no id."), (1, "A task has no id."))
+
+
+def test_tasks_may_stand_in_a_map_in_phases_or_alone():
+    assert [task.id for task in read_tasks({"tasks": {"T1": {"title": "x"}, "T2": {}}}).tasks] == ["T1", "T2"]
+    assert read_tasks({"tasks": {"T1": "x"}}).flaws
+    inside = {"phases": [{"name": "P", "tasks": [{"id": "T1"}, "T9"]}, {"name": "Q"}, "?"]}
+    assert [(task.id, task.phase) for task in read_tasks(inside).tasks] == [("T1", "P")]
+    assert [task.id for task in read_tasks(merged([{"scope": "s"}, [{"id": "T1"}], "text"])).tasks] == ["T1"]
+    assert read_tasks({}).tasks == ()
+
+
+def test_the_head_of_the_file_and_its_phases_are_read():
+    goal = {"description": "It works", "criteria": ["a", None, "b"]}
+    data = {
+        "scope": "s",
+        "code": "AB",
+        "next_id": "12",
+        "phases": [{"name": "P", "task_ids": ["T1"], "checkpoint": goal}],
+    }
+    found = read_tasks(data)
+    assert (found.name, found.code, found.next_id) == ("s", "AB", 12)
+    assert found.phases == (Phase("P", ("T1",), "It works", ("a", "b")),)
+    assert read_tasks({"next_id": "x"}).next_id is None
+
+
+def test_the_dependency_file_adds_to_the_tasks():
+    tasks = read_tasks({"tasks": [{"id": "T1", "depends_on": ["T0"]}, {"id": "T2"}]}).tasks
+    graph = Graph((("T1", "T0"), ("T1", "T2")), {"T1": ("a",)}, (Phase("P", ("T1",)),))
+    one, two = joined(tasks, graph)
+    assert (one.depends_on, one.files, one.phase) == (("T0", "T2"), ("a",), "P")
+    assert two == tasks[1]
+
+
+SEED = {
+    "checkpoint": {
+        "spec_name": "auth",
+        "spec_path": "./specs/active/auth",
+        "branch": "feat/auth",
+        "timestamp": "2026-01-22T14:30:00Z",
+        "last_batch": "2c",
+        "last_commit": "0123456",
+        "tasks": {
+            "completed": [{"id": "T1", "name": "One"}],
+            "in_progress": [],
+            "pending": [{"id": "T2", "name": "Two"}],
+        },
+        "next_batch": {"number": "3", "tasks": [{"id": "T2", "name": "Two", "file": "a.py"}], "parallel": "false"},
+        "deferred_issues": [{"batch": "2", "severity": "minor", "description": "Names", "location": "a.py:4"}],
+        "review_config": {"reviewers": ["one/model", {"type": "claude", "model": "opus"}, {}, ""]},
+        "phase_cursor": {"batch": "2", "phase": "fix", "status": "failed", "tasks": ["T1"], "updated_at": "x"},
+        "incomplete_stages": [{"batch": "2", "task": "T1", "phase": "fix", "agent": "a", "status": "failed"}, "?"],
+        "tasks_digest": "ab",
+    }
+}
+
+
+def test_a_checkpoint_of_the_format_is_read_whole():
+    found = read_checkpoint(SEED)
+    assert (found.last_batch, found.last_commit, found.tasks_digest) == ("2c", "0123456", "ab")
+    assert (found.completed, found.pending) == ((TaskRef("T1", "One"),), (TaskRef("T2", "Two"),))
+    assert found.next_batch == NextBatch("3", (TaskRef("T2", "Two", "a.py"),), False)
+    assert found.deferred == (Deferred("Names", "medium", batch="2", location="a.py:4"),)
+    assert found.reviewers == (Reviewer("one/model"), Reviewer("claude", "opus"))
+    assert found.cursor == PhaseCursor("2", "fix", "failed", ("T1",), "x")
+    assert found.incomplete == (Stage("2", "T1", "fix", "a", "failed"),)
+    assert not found.finished
+
+
+def test_a_checkpoint_of_another_hand_is_read_too():
+    found = read_checkpoint({"checkpoint": {"scope_name": "s", "tasks": {"done": ["T1", ""], "pending": "T2, T3"}}})
+    assert (found.spec_name, found.completed, [ref.id for ref in found.pending]) == (
+        "s",
+        (TaskRef("T1"),),
+        ["T2", "T3"],
+    )
+    assert not found.finished
+    bare = read_checkpoint({"branch": "main", "tasks": "?"})
+    assert (bare.branch, bare.finished, bare.next_batch) == ("main", False, None)
+
+
+def test_nothing_to_come_is_the_end():
+    assert read_checkpoint({"next_batch": None}).finished
+    assert read_checkpoint({"all_tasks_complete": "true"}).finished
+    assert read_checkpoint({"tasks": {"done": ["T1"]}}).finished
+    assert not read_checkpoint({"tasks": {"done": ["T1"], "in_progress": ["T2"]}}).finished
+
+
+def test_findings_are_read_as_sentences_labels_or_objects():
+    found = list(
+        read_deferred(
+            [
+                "AB-12: later",
+                "[AB-3] also",
+                "plain",
+                {"AB-5-M1 (low)": "small"},
+                {"M1 (note)": "tiny"},
+                {"id": "M2", "issue": "odd", "owner": "AB-1", "found_by": ["x", "y"], "status": "RESOLVED in batch 4"},
+                {"strange": "key"},
+                None,
+            ]
+        )
+    )
+    assert found == [
+        Deferred("AB-12: later", task="AB-12"),
+        Deferred("[AB-3] also", task="AB-3"),
+        Deferred("plain"),
+        Deferred("small", "low", "AB-5-M1", task="AB-5"),
+        Deferred("tiny", "low", "M1"),
+        Deferred("odd", "medium", "M2", task="AB-1", reviewer="x, y", status="resolved"),
+        Deferred("strange: key"),
+    ]
+    assert list(read_deferred("none")) == []
+
+
+def test_only_what_is_still_put_off_is_carried_on_and_once():
+    one, two = Deferred("one", id="M1"), Deferred("two")
+    settled = Deferred("one", id="M1", status="resolved")
+    assert open_findings([one, two], [two]) == (one, two)
+    assert open_findings([one, two], [settled]) == (two,)
+    assert open_findings([settled, Deferred("gone", status="resolved")], [one]) == ()
+
+
+def test_reviewers_may_stand_at_the_top_or_be_missing():
+    assert read_reviewers({"reviewers": "a, b"}) == (Reviewer("a"), Reviewer("b"))
+    assert read_reviewers({"review_config": {}, "reviewers": ["a"]}) == ()

@@ -1,0 +1,127 @@
+"""`holdfast run -- COMMAND`: one durable step, whose outcome is known or said to be unknown."""
+
+from __future__ import annotations
+
+import signal
+import sys
+
+import pytest
+
+from holdfast.core import stops
+from tests.pipeline.kit import Project, carrying, end, wait_for
+
+COUNT = "open('count', 'a').write('x')"
+WAITS = [sys.executable, "-c", f"import time; {COUNT}; time.sleep(0 if len(open('count').read()) > 1 else 60)"]
+
+
+@pytest.fixture
+def project(tmp_path):
+    """A folder of its own, in no repository."""
+    made = Project(tmp_path)
+    made.top.mkdir()
+    made.home.mkdir()
+    made.store_at = made.home / ".local" / "share" / "holdfast" / "holdfast.db"
+    return made
+
+
+def run(project, *command, options=()):
+    return project.holdfast("run", *options, "--", *command)
+
+
+def python(project, code, *options):
+    return run(project, sys.executable, "-c", code, options=options)
+
+
+def times(project):
+    path = project.top / "count"
+    return len(path.read_text()) if path.exists() else 0
+
+
+def test_output_goes_through_and_is_kept(project):
+    code = f"import sys; {COUNT}; print('to stdout'); print('to stderr', file=sys.stderr)"
+    answer = python(project, code)
+    assert (answer.code, answer.out) == (0, "to stdout\n") and "to stderr\n" in answer.err
+    (ended,) = project.ended("command")
+    assert ended.receipt["exit_code"] == 0
+    assert sorted(project.artifact(ended.receipt["output"]).decode().split("\n")) == ["", "to stderr", "to stdout"]
+
+
+def test_what_is_done_is_a_run_of_its_own_each_time(project):
+    assert [python(project, COUNT).code for _ in range(2)] == [0, 0]
+    assert times(project) == 2 == len(project.run_ids())
+
+
+def test_beside_json_the_output_goes_to_stderr(project):
+    answer = python(project, "print('hello')", "--json")
+    assert (answer.code, answer.data["exit_code"], answer.err) == (0, 0, "hello\n")
+
+
+def test_arguments_are_arguments_and_no_shell_sees_them(project):
+    answer = run(
+        project, sys.executable, "-c", "import sys; print(sys.argv[1:])", "$(touch a)", "; touch b", "--json", "*"
+    )
+    assert answer.out == "['$(touch a)', '; touch b', '--json', '*']\n"
+    assert list(project.top.iterdir()) == []
+
+
+def test_a_command_that_fails_is_tried_again_when_it_is_started_again(project):
+    code = f"import sys; {COUNT}; sys.exit(len(open('count').read()) < 3)"
+    for attempt in (1, 2):
+        answer = python(project, code)
+        assert answer.code == stops.exit_code("step_failed"), answer
+        assert times(project) == attempt
+    assert python(project, code).code == 0
+    assert times(project) == 3 and len(project.run_ids()) == 1
+
+
+def test_a_command_that_is_not_there(project):
+    answer = run(project, "no-such-program-here")
+    assert answer.code != 0 and "no-such-program-here" in answer.err + answer.out
+    assert "Traceback" not in answer.err
+
+
+def killed(project, number=signal.SIGKILL, options=()):
+    process = project.start("run", *options, "--", *WAITS)
+    wait_for(lambda: times(project) == 1)
+    wait_for(lambda: project.has_run and carrying(project.run_id))
+    return end(process, number)
+
+
+def test_killed_while_it_ran_its_outcome_is_unknown_until_somebody_says(project):
+    killed(project)
+    answer = run(project, *WAITS)
+    assert answer.code == stops.exit_code("effect_unknown"), answer
+    assert times(project) == 1 and carrying(project.run_id) == []
+    again = run(project, *WAITS)
+    assert again.code == stops.exit_code("effect_unknown") and times(project) == 1
+
+
+@pytest.mark.parametrize(("said", "expected"), [("--not-done", 2), ("--done", 1)])
+def test_both_ways_to_settle_it_lead_on(project, said, expected):
+    """Not done: it is run. Done: it is not run again, and that is no failure."""
+    killed(project)
+    assert run(project, *WAITS).code == stops.exit_code("effect_unknown")
+    (key,) = {event.effect_key for event in project.events() if type(event).__name__ == "EffectStarted"}
+    settled = project.holdfast("settle", project.run_id, key, said)
+    assert settled.code == 0, settled
+    answer = run(project, *WAITS)
+    assert (answer.code, times(project)) == (0, expected), answer
+
+
+def test_one_that_may_be_repeated_is_run_again(project):
+    killed(project, options=("--policy", "idempotent"))
+    answer = run(project, *WAITS, options=("--policy", "idempotent"))
+    assert (answer.code, times(project)) == (0, 2), answer
+
+
+def test_ctrl_c_ends_it_and_says_so(project):
+    answer = killed(project, signal.SIGINT)
+    assert answer.code == 130, answer
+    assert carrying(project.run_id) == [] and len(project.run_ids()) == 1
+    after = run(project, *WAITS)
+    assert after.code == stops.exit_code("effect_unknown"), after
+
+
+def test_a_spec_and_a_command_are_not_both_given(project):
+    assert project.holdfast("run", "spec", "--", "true").code == stops.exit_code("usage_error")
+    assert project.holdfast("run").code == stops.exit_code("usage_error")

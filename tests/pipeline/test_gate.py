@@ -1,0 +1,210 @@
+"""Between the work of a batch and its commit: reviewers, checks and guards, and what stops there."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from holdfast.core.events import StepFinished
+from tests.pipeline.kit import CHAIN, ONE, QUICK, TWO, build, is_stop, report, review, wait_for, write
+
+HIGH = {"severity": "high", "location": "kit/words.py:1", "description": "It is wrong"}
+MEDIUM = {"severity": "medium", "location": "kit/words.py:2", "description": "It could be shorter", "task": "T1"}
+FIXED = [write("kit/words.py", "WORDS = 2\n"), report(resolved=["H001"])]
+IMPLEMENTED = [write("kit/words.py", "WORDS = 1\n"), report(implementation_files=["kit/words.py"])]
+
+
+def decisions(project, batch=1):
+    steps = [one for one in project.events() if isinstance(one, StepFinished)]
+    return [one.output["verdict"] for one in steps if one.step_id.startswith(f"batch-{batch}/gate-")]
+
+
+# --- reviews
+
+
+def test_high_is_fixed_now_and_medium_is_carried_on(tmp_path):
+    """Behaviour 63: with its id, its task, its place and its reviewer."""
+    acts = {"implement/T1": IMPLEMENTED, "review/batch-1/1": [review(HIGH, MEDIUM)], "fix/*": FIXED}
+    project = build(tmp_path, CHAIN, acts, QUICK)
+    assert project.run().code == 0
+    assert decisions(project) == ["fix", "through"]
+    assert project.git("show", "HEAD~1:kit/words.py") == "WORDS = 2\n"
+    for commit in ("HEAD~1", "HEAD"):
+        text = project.git("show", f"{commit}:specs/active/text-kit/checkpoint.yaml")
+        for line in ("id: M001", "batch: 1", "task: T1", 'location: "kit/words.py:2"', "reviewer: scripted"):
+            assert line in text
+        assert "H001" not in text
+    assert len(project.subjects) == 3
+
+
+def test_the_same_finding_after_a_fix_is_a_loop(tmp_path):
+    acts = {"implement/T1": IMPLEMENTED, "review/*": [review(HIGH)], "fix/*": FIXED}
+    project = build(tmp_path, ONE, acts, QUICK)
+    handed = is_stop(project, project.run(), "review_loop_detected")
+    assert project.starts("fix/batch-1/1") == 1 and decisions(project) == ["fix", "halt"]
+    assert "a fix did not change it" in str(handed["signals"])
+    assert len(project.subjects) == 1
+    project.script({"review/*": [review()]})
+    assert project.resume().code == 0
+    assert project.starts("implement/T1") == 1 and len(project.subjects) == 2
+
+
+def test_findings_that_never_end_stop_after_the_rounds_that_are_allowed(tmp_path):
+    rounds = {
+        f"review/batch-1/{n}": [review({**HIGH, "description": f"Wrong for the {n}th time"})] for n in range(1, 9)
+    }
+    project = build(
+        tmp_path, ONE, {"implement/T1": IMPLEMENTED, "fix/*": FIXED, **rounds}, (*QUICK, "max_fix_rounds = 2")
+    )
+    is_stop(project, project.run(), "review_loop_detected")
+    assert decisions(project) == ["fix", "fix", "halt"]
+
+
+def test_a_reviewer_who_wants_none_of_it_stops_the_run(tmp_path):
+    project = build(tmp_path, ONE, {"implement/T1": IMPLEMENTED, "review/*": [review(verdict="reject")]}, QUICK)
+    is_stop(project, project.run(), "review_rejected")
+    assert project.acts("fix/batch-1/1", "start") == 0
+
+
+REVIEWERS = 'reviewers = ["scripted", "second"]'
+
+
+def test_only_reviewers_that_are_not_content_review_again(tmp_path):
+    """Behaviours 66 and 71: one no is a no, the same finding is one, and who was content is not asked again."""
+    acts = {"implement/T1": IMPLEMENTED, "review/batch-1/1": [review(MEDIUM)], "fix/*": FIXED}
+    second = {"review/batch-1/1": [review(HIGH, {**MEDIUM, "severity": "low"})]}
+    project = build(tmp_path, ONE, acts, (*QUICK, REVIEWERS), others={"second": second})
+    assert project.run().code == 0
+    assert decisions(project) == ["fix", "through"]
+    assert (project.starts("review/batch-1/2"), project.starts("review/batch-1/2", "second")) == (0, 1)
+    first = next(one for one in project.events() if isinstance(one, StepFinished) and one.step_id == "batch-1/gate-1")
+    found = {one["id"]: one["reviewers"] for one in first.output["findings"]}
+    assert found == {"H001": ["second"], "M001": ["scripted", "second"]}
+
+
+def test_one_reviewer_is_enough_when_the_others_fail(tmp_path):
+    """Behaviour 66."""
+    crash = [{"do": "crash", "code": 3}]
+    acts = {"implement/T1": IMPLEMENTED, "review/*": crash}
+    project = build(tmp_path, ONE, acts, (*QUICK, REVIEWERS), others={"second": {}})
+    assert project.run().code == 0
+    assert any("scripted did not review" in text for text in project.notes())
+
+
+def test_a_kill_among_reviewers_asks_only_the_one_that_had_not_delivered(tmp_path):
+    """Behaviour 71, after a crash: only what is not on record is asked for."""
+    acts = {"implement/T1": IMPLEMENTED, "review/batch-1/1": [[{"do": "sleep", "seconds": 60}], [review()]]}
+    project = build(tmp_path, ONE, acts, (*QUICK, REVIEWERS), others={"second": {}})
+    process = project.start("run", "text-kit", "--yes")
+    wait_for(lambda: project.acts("review/batch-1/1", "finish", "second") and project.starts("review/batch-1/1"))
+    wait_for(lambda: project.ended("batch-1/review-1/second"))
+    process.kill()
+    process.communicate()
+    assert project.resume().code == 0
+    assert (project.starts("review/batch-1/1"), project.starts("review/batch-1/1", "second")) == (2, 1)
+
+
+def test_a_review_that_somebody_settled_by_hand_is_asked_for_again(tmp_path):
+    """Nobody can vouch for a review: without its report there is nothing to go by."""
+    project = build(tmp_path, ONE, {"implement/T1": IMPLEMENTED}, QUICK)
+    project.killed_on("after effect_started batch-1/review-1/scripted")
+    key = next(one.effect_key for one in project.events() if getattr(one, "step_id", "") == "batch-1/review-1/scripted")
+    assert project.holdfast("settle", project.run_id, key, "--done").code == 0
+    assert project.resume().code == 0
+    assert project.starts("review/batch-1/1") == 1 and len(project.ended("batch-1/review-1/scripted (2)")) == 1
+
+
+def test_a_reviewer_sees_what_is_uncommitted_and_untracked(tmp_path):
+    """Behaviour 62."""
+    more = [write("kit/new one.py", "UNTRACKED = 1\n"), write("kit/__init__.py", "UNCOMMITTED = 1\n"), *IMPLEMENTED]
+    project = build(tmp_path, ONE, {"implement/T1": more}, QUICK)
+    assert project.run().code == 0
+    told = next(text for text in project.prompts() if text.startswith("# Review: T1 of"))
+    assert "+UNTRACKED = 1" in told and "+UNCOMMITTED = 1" in told and "kit/new one.py" in told
+
+
+def test_a_reviewer_that_edits_and_checks_out_is_put_right(tmp_path):
+    """Behaviour 75: what it wiped is back, what it wrote is kept aside, and the log says so."""
+    wipe = [
+        {"do": "run", "argv": ["git", "checkout", "--", "."]},
+        {"do": "run", "argv": ["git", "clean", "-fdq", "kit"]},
+        write("kit/mine.py", "a reviewer's own idea\n"),
+        review(),
+    ]
+    more = [write("kit/__init__.py", "KEPT = 1\n"), *IMPLEMENTED]
+    project = build(tmp_path, ONE, {"implement/T1": more, "review/batch-1/1": wipe}, QUICK)
+    assert project.run().code == 0
+    assert project.git("show", "HEAD:kit/__init__.py") == "KEPT = 1\n"
+    assert project.git("show", "HEAD:kit/words.py") == "WORDS = 1\n"
+    assert "kit/mine.py" not in project.tree() and not (project.top / "kit/mine.py").exists()
+    (note,) = [text for text in project.notes() if "a reviewer changed" in text]
+    assert "kit/mine.py" in note and "kit/words.py" in note
+
+
+# --- checks
+
+
+def check(text):
+    return f"tier1 = [[{sys.executable!r}, '-c', {text!r}]]"
+
+
+PASSES_WHEN_FIXED = check("import kit.words, sys; print('saw', kit.words.WORDS); sys.exit(kit.words.WORDS != 2)")
+
+
+def test_a_check_that_fails_is_fixed_and_passes(tmp_path):
+    project = build(tmp_path, ONE, {"implement/T1": IMPLEMENTED, "fix/*": FIXED}, QUICK, checks=PASSES_WHEN_FIXED)
+    assert project.run().code == 0
+    assert decisions(project) == ["fix", "through"]
+    told = next(text for text in project.prompts() if text.startswith("# Fix"))
+    assert "saw 1" in told and "exit code 1" in told
+    assert project.git("show", "HEAD:kit/words.py") == "WORDS = 2\n"
+
+
+def test_a_check_that_never_passes_stops_the_run_and_a_person_puts_it_right(tmp_path):
+    useless = [report(resolved=[])]
+    project = build(tmp_path, ONE, {"implement/T1": IMPLEMENTED, "fix/*": useless}, QUICK, checks=PASSES_WHEN_FIXED)
+    handed = is_stop(project, project.run(), "verification_failed")
+    assert "saw 1" in str(handed["signals"]) and len(project.subjects) == 1
+    project.write("kit/words.py", "WORDS = 2\n")
+    assert project.resume().code == 0
+    assert project.git("show", "HEAD:kit/words.py") == "WORDS = 2\n" and project.starts("implement/T1") == 1
+
+
+def test_a_check_that_takes_too_long(tmp_path):
+    slow = check("import os, time; time.sleep(0 if os.path.exists('../quick') else 60)") + '\ntimeout = "1s"'
+    project = build(tmp_path, ONE, {"implement/T1": IMPLEMENTED}, QUICK, checks=slow)
+    is_stop(project, project.run(), "verification_timeout")
+    (project.folder / "quick").touch()
+    assert project.resume().code == 0
+
+
+# --- scope, and work side by side
+
+
+def test_what_is_out_of_scope_stops_the_run_before_it_is_committed(tmp_path):
+    out = [write("elsewhere.py", "OUT = 1\n"), *IMPLEMENTED]
+    project = build(tmp_path, ONE, {"implement/T1": out}, QUICK, more='\n[scope]\nallow = ["kit/**"]\n')
+    handed = is_stop(project, project.run(), "guard_violation")
+    assert "elsewhere.py" in str(handed["signals"])
+    assert len(project.subjects) == 1 and project.read("elsewhere.py") == "OUT = 1\n"
+    assert project.starts("review/batch-1/1") == 0
+    (project.top / "elsewhere.py").unlink()
+    assert project.resume().code == 0
+    assert project.starts("implement/T1") == 1
+
+
+def test_two_tasks_that_changed_the_same_lines_are_a_stop_with_both_results_kept(tmp_path):
+    mine = [write("kit/shared.py", "WHO = 1\n"), *IMPLEMENTED]
+    theirs = [write("kit/shared.py", "WHO = 2\n"), write("kit/mean.py", "MEAN = 1\n"), report()]
+    project = build(tmp_path, TWO, {"implement/T1": mine, "implement/T2": theirs}, QUICK)
+    handed = is_stop(project, project.run(), "merge_conflict")
+    assert "kit/shared.py" in str(handed["signals"]), handed
+    assert project.git("status", "--porcelain", "kit") == ""
+    trees = [Path(line.split()[0], "kit/shared.py") for line in project.git("worktree", "list").splitlines()[1:]]
+    assert sorted(path.read_text() for path in trees) == ["WHO = 1\n", "WHO = 2\n"]
+    trees[1].write_text("WHO = 1\n")
+    answer = project.resume()
+    assert answer.code == 0, answer
+    assert project.git("show", "HEAD:kit/shared.py") == "WHO = 1\n"
+    assert (project.starts("implement/T1"), project.starts("implement/T2")) == (1, 1)
+    assert len(project.git("worktree", "list").splitlines()) == 1
