@@ -252,6 +252,7 @@ class Ask(NamedTuple):
     session: str | None = None
     timeout: float = 2700.0
     stall_after: float = 900.0
+    whole: str = ""  # the prompt for a new conversation, if the session is gone
 
 
 class Answered(NamedTuple):
@@ -348,5 +349,5 @@ class Ground(Protocol):
     def diff(self, cwd: str, since: str, limit: int) -> str:
         """Those differences as text, untracked files included, up to about so many characters."""
 
-    def undo(self, before: str) -> list[str]:
-        """Bring back what differs from a snapshot that was taken before, after keeping what is there. The paths."""
+    def undo(self, before: str) -> tuple[list[str], str]:
+        """Bring back what differs from a snapshot that was taken before: the paths, and the checkpoint with what was there."""

@@ -17,6 +17,7 @@ from holdfast.core.errors import HoldfastError
 from holdfast.core.ids import is_id
 from holdfast.core.shapes import RunState
 from holdfast.core.spec import Spec, refuse
+from holdfast.core.stops import is_resumable
 from holdfast.engine.log import read_head
 from holdfast.ports import Store
 
@@ -80,15 +81,30 @@ def spec_of(store: Store, run_id: str) -> str | None:
 
 
 def unfinished_run(where: config.Config, text: str) -> str | None:
-    """The newest run of the spec of this name or path that can go on; None if there is none, or no such spec."""
+    """The newest run of the spec of this name or path that can go on here; None if there is none, or no such spec."""
     try:
-        mission = mission_of(named(around(os.getcwd(), config.environment()).top, text))
+        top = around(os.getcwd(), config.environment()).top
+        folder = named(top, text)
+        mission = mission_of(folder)
         store = app.open_configured(where, read_only=True)
     except HoldfastError:
         return None
     with closing(store):
-        heads = [head for head in store.heads(unfinished=True) if head.projection.mission_id == mission]
-    return heads[0].run_id if heads else None
+        return run_to_go_on_with(store, mission, top, folder.path)
+
+
+def run_to_go_on_with(store: Store, mission_id: str, top: str, path: str) -> str | None:
+    """The newest run of the spec at this path that can go on in this work tree. One of another work tree stays there."""
+    for head in store.heads(unfinished=True):
+        shown = head.projection
+        if shown.mission_id != mission_id or not (shown.stop_reason is None or is_resumable(shown.stop_reason)):
+            continue
+        state = state_of(store, head.run_id)
+        places = state.repositories if state is not None else {}
+        is_here = not places or top in places or not any(map(os.path.isdir, places))
+        if is_here and spec_of(store, head.run_id) == path:
+            return head.run_id
+    return None
 
 
 def mission_of(folder: SpecFolder) -> str:

@@ -6,14 +6,15 @@ leaves a handoff that says where it stands.
 
 from __future__ import annotations
 
+import fcntl
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from typing import Any, NamedTuple
 
 from holdfast import app, config, live, settings, spec_look
-from holdfast.adapters import handoffs
+from holdfast.adapters import handoffs, system
 from holdfast.adapters.agents.agents import Agents
 from holdfast.adapters.agents.installed import is_there as is_installed
 from holdfast.adapters.checks import Commands
@@ -25,26 +26,23 @@ from holdfast.adapters.trust import Trust, Untrusted
 from holdfast.core.agents import Profile, profile_from, shipped, shipped_profile
 from holdfast.core.auto_resume import Halt, No, next_try
 from holdfast.core.checkpoint import Strictness
-from holdfast.core.diagnosis import Signal, diagnose
 from holdfast.core.drift import Policy
-from holdfast.core.errors import HoldfastError, NotFound, UsageError
-from holdfast.core.events import RunResumed, RunStopped
+from holdfast.core.errors import HoldfastError, LeaseLost, UsageError
 from holdfast.core.guards import Scope
-from holdfast.core.handoff import Context, Handoff, handoff
-from holdfast.core.handoff import as_data as handoff_data
 from holdfast.core.retry import Budget
 from holdfast.core.settings import FILE, Settings
 from holdfast.core.shapes import RunState
 from holdfast.core.spec import Spec, refuse
-from holdfast.core.wire import decode
 from holdfast.engine.pipeline.desk import Desk, Moment, Parts
 from holdfast.engine.pipeline.pipeline import work
 from holdfast.engine.stopping import Stopped
 from holdfast.ports import Store
+from holdfast.spec_rest import Result, halt_of, hand_over
 
 _POLICIES: dict[str, Policy] = {"code": "ignore", "vanished": "ignore", "arguments": "warn"}
+LOCK = "holdfast-run"
+WISH = "start/wish"
 LONGEST_STAY = 7 * 86_400.0
-_LINES = 12
 
 
 class DirtyWorktree(HoldfastError):
@@ -61,7 +59,7 @@ class WorkTreeTaken(HoldfastError):
     advice = "Wait for it, or `git worktree add` another work tree and run this spec there."
 
     def __init__(self, run_id: str, top: str) -> None:
-        super().__init__(f"Run {run_id} is going on in {top}.")
+        super().__init__(f"Run {run_id or 'of another process'} is going on in {top}.")
 
 
 class Wish(NamedTuple):
@@ -90,17 +88,24 @@ class Job(NamedTuple):
     profiles: Mapping[str, Profile]
 
 
-class Result(NamedTuple):
-    run_id: str
-    handed: Handoff
-    paths: tuple[str, ...]
-
-    @property
-    def exit_code(self) -> int:
-        return self.handed.stop.exit_code
-
-
 # --- before it starts
+
+
+def remembered(wish: Wish) -> Wish:
+    """With the agents that were chosen when the run began, if it goes on and nobody chooses others now."""
+    if wish.new or wish.agent or wish.reviewers or wish.parallel:
+        return wish
+    where = config.load()
+    run_id = wish.run_id or spec_look.unfinished_run(where, wish.spec)
+    if run_id is None:
+        return wish
+    with closing(app.open_configured(where, read_only=True)) as store:
+        state = spec_look.state_of(store, run_id)
+    known = state.steps.get(WISH) if state is not None else None
+    if known is None or not isinstance(known.output, dict):
+        return wish
+    said = known.output
+    return wish._replace(agent=said["agent"], reviewers=tuple(said["reviewers"]), parallel=said["parallel"])
 
 
 def prepare(wish: Wish) -> Job:
@@ -115,9 +120,10 @@ def prepare(wish: Wish) -> Job:
     spec = folder.read()
     refuse(spec.problems)
     profiles = known_profiles(loaded.settings.agents)
-    chosen = _with_reviewers(_chosen(loaded.settings, wish), spec, profiles)
-    _check_agents(chosen, profiles)
-    return Job(top, folder, chosen, loaded.notes, spec_look.mission_of(folder), profiles)
+    chosen = _with_reviewers(_chosen(loaded.settings, wish), spec)
+    _check_agents(chosen, profiles, top)
+    notes = (*loaded.notes, *map(str, spec.problems))
+    return Job(top, folder, chosen, notes, spec_look.mission_of(folder), profiles)
 
 
 def _require_trust(top: str, files: Mapping[str, bytes], yes: bool) -> None:
@@ -142,10 +148,14 @@ def _chosen(given: Settings, wish: Wish) -> Settings:
     return given._replace(run=run, auto_resume=limits)
 
 
-def _with_reviewers(chosen: Settings, spec: Spec, profiles: Mapping[str, Profile]) -> Settings:
-    """The reviewers that the spec names, where nobody names others and all of them are agents that we know."""
+def _with_reviewers(chosen: Settings, spec: Spec) -> Settings:
+    """The reviewers that the spec names, where nobody names others and the settings let each of them work anyway.
+
+    A spec is not trusted: it cannot have an agent started that nobody chose.
+    """
     names = tuple(dict.fromkeys(one.name for one in spec.reviewers))
-    if chosen.run.reviewers or not names or not all(name in profiles for name in names):
+    known = {name for phase in ("test", "implement", "fix", "review") for name in chosen.run.agents_for(phase)}
+    if chosen.run.reviewers or not names or not known.issuperset(names):
         return chosen
     return chosen._replace(run=chosen.run._replace(reviewers=names))
 
@@ -157,7 +167,7 @@ def known_profiles(tables: Mapping[str, Mapping[str, Any]]) -> dict[str, Profile
     }
 
 
-def _check_agents(chosen: Settings, profiles: Mapping[str, Profile]) -> None:
+def _check_agents(chosen: Settings, profiles: Mapping[str, Profile], top: str) -> None:
     """Refuse an agent that nobody knows, or that is not installed, before anything is begun."""
     for name in sorted({name for phase in (*chosen.run.phases, "fix") for name in chosen.run.agents_for(phase)}):
         if name not in profiles:
@@ -165,7 +175,7 @@ def _check_agents(chosen: Settings, profiles: Mapping[str, Profile]) -> None:
                 f"There is no agent {name!r:.60}.",
                 advice=f"Known are {', '.join(sorted(profiles))}; `[agents.NAME]` in holdfast.toml adds one.",
             )
-        if is_installed(profiles[name], config.environment()) is None:
+        if is_installed(profiles[name], config.environment(), top) is None:
             raise UsageError(
                 f"The agent {name} is not installed: there is no {profiles[name].start[0]!r:.80}.",
                 advice="Install it, or name another with --agent.",
@@ -178,23 +188,32 @@ def _check_agents(chosen: Settings, profiles: Mapping[str, Profile]) -> None:
 def perform(wish: Wish, job: Job, tell: Callable[[Moment], None]) -> Result:
     """Run the spec until it is complete or rests, again by itself where that is allowed."""
     with closing(app.open_store()) as store:
-        run_id = wish.run_id or live.which_run(store, job.mission_id, None, wish.new)
-        _check_alone(store, run_id, job.top)
+        run_id = wish.run_id or _which_run(store, job, wish.new)
         for note in job.notes:
             tell(Moment("note", text=note))
-        halts: list[Halt] = []
-        while True:
-            _once(store, run_id, wish, job, tell)
-            result = hand_over(store, run_id, job.top)
-            halt = _halt_of(store, run_id)
-            if halt is None or wish.stay == 0:
-                return result
-            halts.append(halt)
-            following = next_try(halts, job.settings.auto_resume, app.now())
-            if isinstance(following, No):
-                return result
-            tell(Moment("wait", "", following.why, {"seconds": following.seconds}))
-            time.sleep(following.seconds)
+        with _alone(GitWorkspace(job.top, config.environment()), run_id):
+            return _until_it_rests(store, run_id, wish, job, tell)
+
+
+def _until_it_rests(store: Store, run_id: str, wish: Wish, job: Job, tell: Callable[[Moment], None]) -> Result:
+    halts: list[Halt] = []
+    while True:
+        _once(store, run_id, wish, job, tell)
+        result = hand_over(store, run_id, job.top)
+        halt = halt_of(store, run_id)
+        if halt is None or wish.stay == 0:
+            return result
+        halts.append(halt)
+        following = next_try(halts, job.settings.auto_resume, app.now())
+        if isinstance(following, No):
+            return result
+        tell(Moment("wait", "", following.why, {"seconds": following.seconds}))
+        time.sleep(following.seconds)
+
+
+def _which_run(store: Store, job: Job, new: bool) -> str:
+    going_on = None if new else spec_look.run_to_go_on_with(store, job.mission_id, job.top, job.folder.path)
+    return going_on or system.new_run_id()
 
 
 def _once(store: Store, run_id: str, wish: Wish, job: Job, tell: Callable[[Moment], None]) -> None:
@@ -204,7 +223,7 @@ def _once(store: Store, run_id: str, wish: Wish, job: Job, tell: Callable[[Momen
     state = spec_look.state_of(store, run_id)
     if state is None:
         _check_clean(workspace, job, wish.allow_dirty)
-        ignoring.add_rule(workspace.git, "exclude")
+    ignoring.add_rule(workspace.git, "exclude")
     begun = False
     try:
         with live.run(
@@ -223,10 +242,14 @@ def _once(store: Store, run_id: str, wish: Wish, job: Job, tell: Callable[[Momen
             scope = _with_own_files(job.settings.scope, job.folder.path)
             repo = run.workspace(job.top, allow=scope.allow, deny=scope.deny)
             parts = _parts(job, workspace, run_id)
+            chosen = {"agent": wish.agent, "reviewers": list(wish.reviewers), "parallel": wish.parallel}
+            run.step(WISH, lambda: chosen)
             work(Desk(run, repo, parts, job.settings, tell, app.now, wish.stay))
     except Stopped:
         pass
-    except HoldfastError:
+    except LeaseLost:
+        raise  # somebody else goes on with it, and says how it stands
+    except (HoldfastError, KeyboardInterrupt):
         if not begun:
             raise
     except BaseException:
@@ -235,17 +258,26 @@ def _once(store: Store, run_id: str, wish: Wish, job: Job, tell: Callable[[Momen
         raise
 
 
-def _check_alone(store: Store, run_id: str, top: str) -> None:
-    """Two runs in one work tree would commit each other's half-done work."""
-    for head in store.heads(unfinished=True):
-        if head.held and head.run_id != run_id and head.projection.mission_id.startswith(spec_look.PREFIX):
-            state = spec_look.state_of(store, head.run_id)
-            if state is not None and top in state.repositories:
-                raise WorkTreeTaken(head.run_id, top)
+@contextmanager
+def _alone(workspace: GitWorkspace, run_id: str) -> Iterator[None]:
+    """Two runs in one work tree would commit each other's half-done work: the second is refused while the first lives."""
+    path = os.path.join(workspace.place.git_dir, LOCK)
+    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    try:
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            os.pwrite(fd, run_id.encode().ljust(64), 0)
+        except BlockingIOError:
+            holder = os.pread(fd, 64, 0).decode("ascii", "replace").strip()
+            if holder != run_id:  # if it is this very run, its lease says who has it
+                raise WorkTreeTaken(holder, workspace.top) from None
+        yield
+    finally:
+        os.close(fd)
 
 
 def _parts(job: Job, workspace: GitWorkspace, run_id: str) -> Parts:
-    stages, redactor = os.path.join(handoffs.folder_of(workspace.main, run_id), "stages"), app.redactor()
+    stages, redactor = _stages(workspace.main, run_id), app.redactor()
     environ = config.environment()
     return Parts(
         job.folder,
@@ -253,6 +285,14 @@ def _parts(job: Job, workspace: GitWorkspace, run_id: str) -> Parts:
         Commands(run_id, stages, environ, redactor),
         GitGround(workspace, run_id, job.settings.run.link, environ),
     )
+
+
+def _stages(main: str, run_id: str) -> str:
+    """Where the stages of a run keep their files: below the main work tree, and by no link anywhere else."""
+    stages = os.path.join(handoffs.folder_of(os.path.realpath(main), run_id), "stages")
+    if os.path.realpath(stages) != stages:
+        raise UsageError(f"{stages} leads somewhere else by a link.", advice="Put a real folder there.")
+    return stages
 
 
 def _check_clean(workspace: GitWorkspace, job: Job, allow_dirty: bool) -> None:
@@ -274,8 +314,12 @@ def _policies(state: RunState | None, wish: Wish, strictness: Strictness) -> dic
 
 
 def _is_in_a_batch(state: RunState | None) -> bool:
-    steps = state.steps if state is not None else {}
-    return any(name.endswith("/begin") and f"{name.removesuffix('begin')}closed" not in steps for name in steps)
+    """Whether a batch was begun and its commit was not made."""
+    if state is None:
+        return False
+    begun = max((step.seq for name, step in state.steps.items() if name.endswith("/begin")), default=0)
+    committed = [made.seq for made in state.workspaces.values() if made.complete and made.index is not None]
+    return begun > max(committed, default=0)
 
 
 def _budget(chosen: Settings) -> Budget:
@@ -285,62 +329,3 @@ def _budget(chosen: Settings) -> Budget:
 def _with_own_files(scope: Scope, path: str) -> Scope:
     """A scope that names files must let the run write the spec's own."""
     return scope._replace(allow=(*scope.allow, f"{path}/**")) if scope.allow else scope
-
-
-# --- what is left of it
-
-
-def _halt_of(store: Store, run_id: str) -> Halt | None:
-    """How the run came to rest, and how far it had got; None if it is complete."""
-    state = spec_look.state_of(store, run_id)
-    if state is None or state.stop_reason is None:
-        return None
-    due = next((until for until in state.sleeps.values() if until is not None), None)
-    return Halt(state.stop_reason, app.now(), f"{state.steps_done}.{len(state.effects)}", due)
-
-
-def hand_over(store: Store, run_id: str, top: str) -> Result:
-    """Write down for the next person or agent where the run stands. A mirror: its failure changes nothing."""
-    state = spec_look.state_of(store, run_id)
-    if state is None:
-        raise NotFound("run", run_id)
-    evidence, notes = _last_words(store, state)
-    handed = handoff(state, diagnose(state, evidence, [Signal("note", line) for line in notes]), _context(state, notes))
-    written = handoffs.write(GitWorkspace(top, config.environment()).main, handed)
-    return Result(run_id, handed, written.paths)
-
-
-def _last_words(store: Store, state: RunState) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The evidence of the last stop, and the notes since the run last went on."""
-    evidence: tuple[str, ...] = ()
-    notes: list[str] = []
-    for record in store.read(state.run_id, after=max(0, state.seq - 200)):
-        event = decode(record)
-        if isinstance(event, RunStopped):
-            evidence = event.evidence
-        elif isinstance(event, RunResumed):
-            evidence = ()
-            notes.clear()
-        elif (text := getattr(event, "text", None)) is not None:
-            notes.append(str(text))
-    return evidence, tuple(notes[-_LINES:])
-
-
-def _context(state: RunState, lines: Sequence[str]) -> Context:
-    opened = next(iter(reversed(list(state.effects.values()))), None)
-    name = opened.step_id if opened is not None else ""
-    batch, _, rest = name.partition("/")
-    task, _, phase = rest.rpartition("/")
-    finished = sum(name.endswith("/closed") for name in state.steps)
-    return Context(
-        at=app.now(),
-        batch=batch,
-        task=task,
-        phase=phase,
-        last_lines=tuple(lines),
-        progress={"batches": finished, "steps": state.steps_done, "events": state.seq},
-    )
-
-
-def as_data(result: Result) -> dict[str, Any]:
-    return {"run": handoff_data(result.handed), "files": list(result.paths)}

@@ -138,9 +138,9 @@ def test_what_cannot_be_read_is_said_by_its_path(data, why):
     assert isinstance(found, Unreadable) and why in found.why and found.why.startswith("The report file")
 
 
-def test_a_review_needs_every_gate_and_a_wrong_kind_is_not_taken():
-    found = of_file("review", verdict="approve", gates={"style": "pass"})
-    assert "correctness" in found.why
+def test_a_review_may_leave_gates_out_and_a_wrong_kind_is_not_taken():
+    found = of_file("review", verdict="approve", gates={"style": "fail"})
+    assert (found.gates.style, found.gates.correctness) == ("fail", "pass")
     assert isinstance(of_file("review", status="success"), Unreadable)
 
 

@@ -84,6 +84,14 @@ def test_ids_are_never_used_twice() -> None:
     assert [one.id for one in found.findings] == ["M011", "M012"]
 
 
+def test_what_is_found_again_keeps_its_id() -> None:
+    (first,) = judge({"ann": report(issue("medium"))}).findings
+    again = judge({"bob": report(issue("medium", "It is  wrong", "a.py:9"), issue("medium", "b"))}, ["M001"], [first])
+    assert [one.id for one in again.findings] == ["M001", "M002"]
+    worse = judge({"bob": report(issue("high"))}, ["M001"], [first])
+    assert [one.id for one in worse.findings] == ["H001"]
+
+
 def test_after_999_comes_1000() -> None:
     assert judge({"ann": report(issue("high"))}, taken=["H999"]).findings[0].id == "H1000"
 

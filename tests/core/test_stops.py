@@ -21,7 +21,7 @@ VERBS = {
     "status", "log", "show", "resume", "answer", "settle", "cancel", "fork", "verify", "export", "import", "stops", "doctor",
     "demo", "trust",
 }  # fmt: skip
-FLAGS = {"doctor": {"--fix", "--accept-loss"}, "settle": {"--done", "--not-done"}, "resume": {"--yes"}}
+FLAGS = {"doctor": {"--fix", "--accept-loss"}, "settle": {"--done", "--not-done"}, "resume": {"--yes", "--plan"}}
 
 # code, title, family, exit code, auto-resumable, diagnosis: word for word as the registry was asked for
 ASKED_FOR = """

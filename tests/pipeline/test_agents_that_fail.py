@@ -119,7 +119,7 @@ def test_no_agent_delivers(tmp_path):
     handed = is_stop(project, project.run(), "worker_failed")
     assert (project.starts("implement/T1"), project.starts("implement/T1", "second")) == (1, 1)
     assert "artifact" in str(handed["signals"])
-    assert sum("gave no report" in text for text in project.notes()) == 2
+    assert sum(text.startswith("batch-1/T1/implement: ") for text in project.notes()) == 2
 
 
 def test_nothing_changed_needs_something_to_show_for_it(tmp_path):

@@ -42,7 +42,7 @@ def test_the_same_finding_after_a_fix_is_a_loop(tmp_path):
     project = build(tmp_path, ONE, acts, QUICK)
     handed = is_stop(project, project.run(), "review_loop_detected")
     assert project.starts("fix/batch-1/1") == 1 and decisions(project) == ["fix", "halt"]
-    assert "a fix did not change it" in str(handed["signals"])
+    assert "a fix did not change that" in str(handed["signals"])
     assert len(project.subjects) == 1
     project.script({"review/*": [review()]})
     assert project.resume().code == 0
@@ -137,8 +137,11 @@ def test_a_reviewer_that_edits_and_checks_out_is_put_right(tmp_path):
     assert project.git("show", "HEAD:kit/__init__.py") == "KEPT = 1\n"
     assert project.git("show", "HEAD:kit/words.py") == "WORDS = 1\n"
     assert "kit/mine.py" not in project.tree() and not (project.top / "kit/mine.py").exists()
-    (note,) = [text for text in project.notes() if "a reviewer changed" in text]
+    (note,) = [text for text in project.notes() if "was put back" in text]
     assert "kit/mine.py" in note and "kit/words.py" in note
+    kept = note.rpartition("holdfast restore ")[2].rstrip("`")
+    assert project.holdfast("restore", kept, "--into", str(tmp_path / "kept")).code == 0
+    assert (tmp_path / "kept" / "kit" / "mine.py").read_text() == "a reviewer's own idea\n"
 
 
 # --- checks

@@ -18,6 +18,7 @@ from holdfast.core.events import EffectStarted
 from tests.pipeline.kit import FOUR, SPEC, Project, build, carrying, end, wait_for
 
 POINTS = int(os.environ.get("HOLDFAST_POINTS", "4"))
+ALL = POINTS > 100
 SEED = int(os.environ.get("HOLDFAST_SEED", "7"))
 RUN = ("run", SPEC, "--yes")
 RESUME = ("resume", SPEC, "--yes")
@@ -92,14 +93,16 @@ def nothing_left(project: Project) -> None:
 
 @pytest.mark.crash
 @pytest.mark.slow
-def test_one_run_that_dies_at_every_one_of_its_events(tmp_path, undisturbed, record_property):
+@pytest.mark.parametrize("reach", ["whole", "alone"] if ALL else ["whole"])
+def test_one_run_that_dies_at_every_one_of_its_events(tmp_path, undisturbed, reach, record_property):
+    """With all of its agents, or without: those left behind are ended, or have delivered."""
     clean, _ = undisturbed
     project = made(tmp_path)
-    answer = project.killed("both" if POINTS > 100 else "every", "whole", RUN, RUN)
+    answer = project.killed("both" if ALL else "every", reach, RUN, RUN)
     assert answer.code == 0, (project.hits[-5:], answer)
     is_whole(project, clean)
     hit = {line.partition(" ")[2] for line in project.hits}
-    record_property("told", f"kills of one run: {len(project.hits)}, at {len(hit)} different events")
+    record_property("told", f"kills of one run ({reach}): {len(project.hits)}, at {len(hit)} different events")
     assert len(hit) > 120
 
 

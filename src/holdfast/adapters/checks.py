@@ -45,6 +45,10 @@ class Commands:
         left = processes.left_behind(self.stage(key))
         return [] if left is None else processes.reap(left)
 
+    def was_started(self, key: str) -> bool:
+        """Whether a process was ever let go under this key: its record is written before."""
+        return processes.read_record(self.stage(key)) is not None
+
     def stage(self, key: str) -> str:
         return os.path.join(self._folder, key)
 

@@ -59,10 +59,11 @@ class GitGround:
     def diff(self, cwd: str, since: str, limit: int) -> str:
         return review_diff.diff(self._at(cwd), since, limit).text
 
-    def undo(self, before: str) -> list[str]:
+    def undo(self, before: str) -> tuple[list[str], str]:
         if not trees.changed_behind(self._workspace, before):
-            return []
-        return trees.undo(self._workspace, before, system.new_run_id(), system.now())
+            return [], ""
+        kept = system.new_run_id()
+        return trees.undo(self._workspace, before, kept, system.now()), kept
 
     def _at(self, cwd: str) -> GitWorkspace:
         same = os.path.realpath(cwd) == os.path.realpath(self.top)

@@ -21,7 +21,7 @@ from holdfast.adapters import system
 from holdfast.adapters.ledger import sync_folder, write_all
 
 RECORD = "process.json"
-KEY, RUN = "HOLDFAST_EFFECT_KEY", "HOLDFAST_AGENT_RUN"
+KEY, RUN, NONCE = "HOLDFAST_EFFECT_KEY", "HOLDFAST_AGENT_RUN", "HOLDFAST_START"
 MAX_RECORD = 64 * 1024
 GRACE = 5.0
 _SURE = 10.0  # seconds to wait for what was killed; only the kernel can keep it longer
@@ -39,6 +39,7 @@ class Identity(msgspec.Struct, frozen=True, kw_only=True):
     key: str
     run_id: str
     agent: str = ""
+    nonce: str = ""
     ended: bool = False
 
 
@@ -50,12 +51,25 @@ class Left(NamedTuple):
     why: str = ""
 
 
-def identify(pid: int, key: str, run_id: str, agent: str = "") -> Identity:
+def identify(pid: int, key: str, run_id: str, agent: str = "", nonce: str = "") -> Identity:
     """The identity of a child that has been started in a group of its own."""
     host, boot = os.uname().nodename, system.boot_id()
     return Identity(
-        host=host, boot_id=boot, pid=pid, start_time=start_time(pid), pgid=pid, key=key, run_id=run_id, agent=agent
+        host=host,
+        boot_id=boot,
+        pid=pid,
+        start_time=start_time(pid),
+        pgid=pid,
+        key=key,
+        run_id=run_id,
+        agent=agent,
+        nonce=nonce,
     )
+
+
+def marks(key: str, run_id: str, nonce: str) -> dict[str, str]:
+    """What the environment of a process says that was started for a key."""
+    return {KEY: key, RUN: run_id} | ({NONCE: nonce} if nonce else {})
 
 
 def start_time(pid: int) -> str:
@@ -178,8 +192,13 @@ class Tree:
 
 
 def carrying(identity: Identity) -> Iterator[psutil.Process]:
-    """Every process, but not this one and its ancestors, whose environment carries the key and the run."""
-    wanted = {f"{KEY}={identity.key}".encode(), f"{RUN}={identity.run_id}".encode()}
+    """Every process, but not this one and its ancestors, whose environment says that it belongs to this one start.
+
+    Another start of the same work, by somebody who took the run over, is not ours to end.
+    """
+    wanted = {
+        f"{name}={value}".encode() for name, value in marks(identity.key, identity.run_id, identity.nonce).items()
+    }
     ourselves = {os.getpid(), *(parent.pid for parent in psutil.Process().parents())}
     for pid in psutil.pids():
         if pid not in ourselves and wanted <= _environ(pid):

@@ -10,7 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from holdfast.cli.output import escape
@@ -40,8 +40,10 @@ def _as_json(moment: Moment) -> None:
 
 
 def _write(line: str) -> None:
-    sys.stderr.write(line + "\n")
-    sys.stderr.flush()
+    """A watcher who has gone away is no reason to stop."""
+    with suppress(OSError, ValueError):
+        sys.stderr.write(line + "\n")
+        sys.stderr.flush()
 
 
 class Lines:

@@ -88,12 +88,12 @@ def command(
     told = {"HOLDFAST_SNAPSHOT": snapshot, "HOLDFAST_ALLOW_DIRTY": allow_dirty, "HOLDFAST_YES": yes}
     told["HOLDFAST_LEGACY"] = legacy
     more = {name: "1" for name, is_set in told.items() if is_set}
+    run = of_spec(where, run)
     if run is not None and (mirrored := without_log(where, run)):
         if approve is not None:
             raise PlanChanged(run, approve, "unknown: it has no log here")
         go_on_from_mirrors(where, mirrored, () if only_plan else behind, more, as_json)
         return
-    run = of_spec(where, run)
     seen = plan_of(where, run)
     repositories = look_around(where, seen, legacy)
     whole = whole_id(seen, repositories)

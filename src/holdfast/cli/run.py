@@ -5,6 +5,11 @@ Started again it goes on where it stopped: an unfinished run of the spec is take
 
 from __future__ import annotations
 
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib import import_module
 from typing import Any
 
@@ -86,6 +91,11 @@ def command(
             "Give a SPEC, or a COMMAND behind `--`." if spec is None else "Give a SPEC or a COMMAND, not both.",
             advice="`holdfast run --help` shows both.",
         )
+    if behind and (only_plan or agent or reviewers or parallel or no_wait or allow_dirty or auto_resume is not None):
+        raise UsageError(
+            "One of these options is for a SPEC, not for a COMMAND.",
+            advice="A COMMAND takes --policy, --new and --json.",
+        )
     if behind:
         code: int = import_module("holdfast.cli.run_command").perform(behind, policy, new, as_json)
         return code
@@ -101,15 +111,32 @@ def command(
 
 def go(specs: Any, wish: Any, as_json: bool) -> int:
     """Run a spec to its end, or to where it rests, and say which."""
+    wish = specs.remembered(wish)
     job = specs.prepare(wish)
-    with progress.watching(as_json) as tell:
+    with ended_like_by_ctrl_c(), progress.watching(as_json) as tell:
         result = specs.perform(wish, job, tell)
-    if as_json:
-        emit(specs.as_data(result))
-    else:
-        show(result)
+    try:
+        emit(result.as_data()) if as_json else show(result)
+        sys.stdout.flush()
+    except BrokenPipeError:  # nobody reads it any more; how it ended is still told by the exit code
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - for the rest of this process
     code: int = result.exit_code
     return code
+
+
+@contextmanager
+def ended_like_by_ctrl_c() -> Iterator[None]:
+    """A terminal that is closed, or a machine that shuts down, ends a run as Ctrl-C does: agents are ended, the log says so."""
+    kept = {number: signal.signal(number, _interrupt) for number in (signal.SIGTERM, signal.SIGHUP)}
+    try:
+        yield
+    finally:
+        for number, handler in kept.items():
+            signal.signal(number, handler)
+
+
+def _interrupt(number: int, frame: Any) -> None:
+    raise KeyboardInterrupt
 
 
 def show(result: Any) -> None:
@@ -137,4 +164,5 @@ def show_batches(specs: Any, spec: str, as_json: bool) -> None:
     ordered = sorted(seen.spec.tasks, key=lambda task: int(places.get(task.id, "0").split()[0]))
     table(TASKS, [(places.get(one.id, ""), one.id, one.status, ", ".join(one.files), one.title) for one in ordered])
     done = len(summary_of(seen.spec.tasks)["completed"])
-    say(f"{done} of {len(seen.spec.tasks)} tasks are complete; {len(seen.batches)} batches are left.")
+    left = f"{len(seen.batches)} batch{'' if len(seen.batches) == 1 else 'es'} left"
+    say(f"{done} of {len(seen.spec.tasks)} tasks are complete; {left}.")

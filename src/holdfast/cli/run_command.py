@@ -10,11 +10,13 @@ import os
 import shlex
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from itertools import count
 from typing import Any, TypeAlias
 
 from holdfast import app, config, live
+from holdfast.adapters.agents.installed import find_program
 from holdfast.adapters.checks import FOREVER, Commands
 from holdfast.cli.output import emit
 from holdfast.core.canonical import canonical, digest
@@ -43,6 +45,8 @@ class Command:
 
     def probe(self, key: str) -> Answer:
         """Ends what is left of it, if that is ours. What it had done by then, nobody knows."""
+        if not self._commands.was_started(key):
+            return Answer("not_done", "it was never started")
         ended = "; ".join(self._commands.end_what_is_left(key)) or "its process is gone"
         return Answer("unknown", f"the command was running when its run was killed; {ended}")
 
@@ -50,8 +54,9 @@ class Command:
 def _pass_on(as_json: bool, lines: Sequence[str], is_error: bool) -> None:
     """What the command says, where it says it; beside a JSON document it all goes to stderr."""
     stream = sys.stderr if is_error or as_json else sys.stdout
-    stream.write("".join(f"{line}\n" for line in lines))
-    stream.flush()
+    with suppress(OSError, ValueError):  # nobody reads it any more; it is kept all the same
+        stream.write("".join(f"{line}\n" for line in lines))
+        stream.flush()
 
 
 def perform(argv: tuple[str, ...], policy: str, new: bool, as_json: bool) -> int:
@@ -59,6 +64,7 @@ def perform(argv: tuple[str, ...], policy: str, new: bool, as_json: bool) -> int
     where = config.load()
     if where.on_server:
         raise UsageError("A command is run with the store of this machine.", advice="Unset HOLDFAST_STORE.")
+    find_program(argv[0], os.getcwd(), config.environment())
     mission = MISSION + digest(canonical([os.getcwd(), list(argv)]))[:16]
     given = {"kind": "command", "argv": list(argv), "cwd": os.getcwd()}
     try:
@@ -81,6 +87,8 @@ def _attempt(run: Run, command: Callable[[], Command]) -> dict[str, Any]:
     for attempt in count(1):
         name = "command" if attempt == 1 else f"command ({attempt})"
         receipt: dict[str, Any] | None = run.effect(name, command())
+        if receipt is None and name in _given_up(run):
+            continue
         if receipt is None:
             return {"exit_code": None, "settled": "somebody said that it was done"}
         if receipt["exit_code"] == 0:
@@ -88,3 +96,7 @@ def _attempt(run: Run, command: Callable[[], Command]) -> dict[str, Any]:
         if name not in ended:
             raise run.stop("step_failed", f"the command: exit code {receipt['exit_code']}")
     raise AssertionError
+
+
+def _given_up(run: Run) -> set[str]:
+    return {one.step_id for one in run.state.effects.values() if one.status == "abandoned"}

@@ -71,7 +71,7 @@ def prompt(work: Work, how_to_report: str, tokens: int) -> str:
         parts.append("## A check fails\n\n" + fenced(shortened(work.trouble, tokens)))
     if work.changes:
         parts.append("## Changes\n\n" + fenced(shortened(work.changes, tokens * 4)))
-    return "\n\n".join((*parts, how_to_report))
+    return "\n\n".join((*parts, how_to_report)).replace("\0", "")
 
 
 def resume_brief(brief: Brief, tokens: int) -> str:
@@ -106,10 +106,12 @@ def fenced(text: str) -> str:
 def shortened(text: str, tokens: int) -> str:
     """The beginning and the end, if it is too long, and how much is missing between them."""
     most = max(tokens, 0) * CHARACTERS
-    if len(text) <= most:
+    data = text.encode("utf-8", "replace")
+    if len(data) <= most:
         return text
     half = most // 2
-    return f"{text[:half]}\n[... {len(text) - 2 * half} characters left out ...]\n{text[len(text) - half :]}"
+    first, last = (part.decode("utf-8", "ignore") for part in (data[:half], data[len(data) - half :]))
+    return f"{first}\n[... {len(text) - len(first) - len(last)} characters left out ...]\n{last}"
 
 
 def _runs_of_ticks(text: str) -> Iterable[str]:

@@ -107,7 +107,10 @@ def _around(text: str, at: int) -> str:
     near = text[at - middle : at - middle + SNIPPET]
     start = near.rfind("\n", 0, middle) + 1
     end = near.find("\n", middle)
-    return snippet(near[start : end if end >= 0 else len(near)])
+    cut = "... " if start == 0 and at > middle else ""
+    if cut:
+        start = near.find(" ", 0, middle) + 1
+    return snippet(cut + near[start : end if end >= 0 else len(near)])
 
 
 def _whole(signals: Iterable[Signal]) -> tuple[Evidence, ...]:

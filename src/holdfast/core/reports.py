@@ -28,10 +28,11 @@ class _Report(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 class TesterReport(_Report, frozen=True, kw_only=True):
     """Failing tests were written, or why none could be."""
 
-    status: Literal["success", "gap"]
+    status: Literal["success", "gap", "blocked"]
     test_files: tuple[str, ...] = ()
     failure_output: str = ""
     gap_reason: str = ""
+    blocked_reason: str = ""
 
 
 class Ran(msgspec.Struct, frozen=True):
@@ -61,11 +62,11 @@ class ImplementerReport(_Report, frozen=True, kw_only=True):
 
 
 class Gates(msgspec.Struct, frozen=True, kw_only=True):
-    correctness: Mark
-    style: Mark
-    performance: Mark
-    security: Mark
-    architecture: Mark
+    correctness: Mark = "pass"
+    style: Mark = "pass"
+    performance: Mark = "pass"
+    security: Mark = "pass"
+    architecture: Mark = "pass"
 
 
 class Issue(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -81,7 +82,7 @@ class Issue(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 class ReviewerReport(_Report, frozen=True, kw_only=True):
     verdict: Literal["approve", "request_changes", "reject"]
-    gates: Gates
+    gates: Gates = Gates()
     reviewer: str = ""
     issues: tuple[Issue, ...] = ()
     strengths: tuple[str, ...] = ()
@@ -223,10 +224,11 @@ _KINDS: dict[Kind, _Shape] = {
     "test": _Shape(
         TesterReport,
         (
-            ("status", '<"success" if tests that fail for the right reason are written, else "gap">'),
+            ("status", '<"success" if tests that fail for the right reason are written, else "gap" or "blocked">'),
             ("test_files", "[<path of each test file>, ...]"),
             ("failure_output", "<what the new tests print now>"),
             ("gap_reason", "<why no such test can be written; needed for a gap>"),
+            ("blocked_reason", "<what is missing; needed when blocked>"),
         ),
     ),
     "implement": _Shape(

@@ -24,6 +24,7 @@ NOW: frozenset[str] = frozenset({"critical", "high"})
 LATER: frozenset[str] = frozenset({"medium"})  # noted, and carried on
 _LINE = re.compile(r":\d[\d:,\- ]*$")
 _FINGERPRINT = 16
+LONGEST, LONGEST_PLACE = 4000, 300  # characters that are kept of what a reviewer says
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -51,22 +52,28 @@ class Judgement(NamedTuple):
         return tuple(one for one in self.findings if one.severity in NOW)
 
 
-def judge(reports: Mapping[str, ReviewerReport], taken: Iterable[str] = ()) -> Judgement:
-    """Bring the reports together, by the name of each reviewer. `taken`: ids that earlier findings have."""
+def judge(
+    reports: Mapping[str, ReviewerReport], taken: Iterable[str] = (), earlier: Iterable[Finding] = ()
+) -> Judgement:
+    """Bring the reports together, by the name of each reviewer. `taken`: ids that are given away.
+
+    What is found again keeps the id that it has among the `earlier` ones, as long as it is as severe as it was.
+    """
     merged: dict[tuple[str, str], list[tuple[str, Issue]]] = {}
     for reviewer, report in sorted(reports.items()):
         for issue in (*report.issues, *_unnamed(reviewer, report)):
             merged.setdefault(_identity(issue), []).append((reviewer, issue))
-    numbers = _numbers(taken)
+    numbers, known = _numbers(taken), {_sameness(one): one.id for one in earlier}
     findings = sorted(map(_merge, merged.values()), key=lambda one: ORDER.index(one.severity))
     failed = {name for report in reports.values() for name, mark in _marks(report) if mark == "fail"}
     rejected = sorted(name for name, report in reports.items() if report.verdict == "reject")
-    return Judgement(tuple(_numbered(one, numbers) for one in findings), tuple(sorted(failed)), tuple(rejected))
+    named = tuple(_named(one, known, numbers) for one in findings)
+    return Judgement(named, tuple(sorted(failed)), tuple(rejected))
 
 
 def fingerprint(findings: Sequence[Finding]) -> str:
     """The same for the same findings in any order, wherever the lines have moved to meanwhile."""
-    said = sorted({(_LINE.sub("", one.location), _plain(one.description)) for one in findings})
+    said = sorted({_sameness(one)[1:] for one in findings})
     return digest(canonical([list(one) for one in said]))[:_FINGERPRINT]
 
 
@@ -97,11 +104,11 @@ def _merge(same: Sequence[tuple[str, Issue]]) -> Finding:
     return Finding(
         id="",
         severity=severity(worst.severity),
-        description=worst.description.strip(),
-        location=worst.location.strip(),
+        description=worst.description.strip()[:LONGEST],
+        location=worst.location.strip()[:LONGEST_PLACE],
         task=next((issue.task for _, issue in same if issue.task), ""),
         gate=worst.gate,
-        suggestion=worst.suggestion,
+        suggestion=worst.suggestion[:LONGEST],
         reviewers=tuple(dict.fromkeys(reviewer for reviewer, _ in same)),
     )
 
@@ -115,7 +122,14 @@ def _numbers(taken: Iterable[str]) -> Counter[str]:
     return highest
 
 
-def _numbered(finding: Finding, numbers: Counter[str]) -> Finding:
+def _sameness(one: Finding) -> tuple[str, str, str]:
+    """What makes two findings of two rounds the same, wherever the lines have moved to meanwhile."""
+    return one.severity, _LINE.sub("", one.location), _plain(one.description)
+
+
+def _named(finding: Finding, known: Mapping[tuple[str, str, str], str], numbers: Counter[str]) -> Finding:
+    if _sameness(finding) in known:
+        return msgspec.structs.replace(finding, id=known[_sameness(finding)])
     letter = finding.severity[0].upper()
     numbers[letter] += 1
     return msgspec.structs.replace(finding, id=f"{letter}{numbers[letter]:03}")

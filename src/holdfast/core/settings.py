@@ -251,8 +251,12 @@ def _stricter(mine: str, theirs: str) -> str:
     return max(mine, theirs, key=[str(level) for level in Strictness].index)
 
 
-def _both(mine: Sequence[str], theirs: Sequence[str]) -> tuple[str, ...]:
+def _both(mine: Sequence[Any], theirs: Sequence[Any]) -> tuple[Any, ...]:
     return tuple(dict.fromkeys((*mine, *theirs)))
+
+
+def _all_phases(mine: Sequence[str], theirs: Sequence[str]) -> tuple[str, ...]:
+    return tuple(phase for phase in PHASES if phase in (*mine, *theirs))
 
 
 def _mine(mine: Any, theirs: Any) -> Any:
@@ -262,6 +266,10 @@ def _mine(mine: Any, theirs: Any) -> Any:
 # What is taken where both files set a key; the repository's value where no rule stands.
 RULES: dict[str, Callable[[Any, Any], Any]] = {
     "run.strictness": _stricter,
+    "run.phases": _all_phases,
+    "verify.tier0": _both,
+    "verify.tier1": _both,
+    "verify.tier2": _both,
     "scope.allow": _mine,
     "scope.deny": _both,
     "budget.time": _smaller,

@@ -54,7 +54,7 @@ SIGNS = (
          ("context length", "context window", "prompt is too long", "maximum context", "too many tokens"),
          0.85, "The agent was given more than its model can hold; make the task or the brief smaller."),
     Sign("worker_parse_failure", _WORKER | {"insufficient_evidence"},
-         ("begin_json", "report cannot be read", "report does not parse", "no report", "unreadable report"),
+         ("begin_json", "report cannot be read", "report does not parse", "no report file", "unreadable report"),
          0.9, "The agent answered, but not with a report that can be read; its raw output is kept."),
     Sign("agent_missing", _WORKER,
          ("command not found", "executable not found", "no such program", "is not installed"),

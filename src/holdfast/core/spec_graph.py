@@ -13,7 +13,10 @@ from holdfast.core.spec import ASIDE, Phase, Task, natural
 
 Plain = Any
 Pair = tuple[str, str]
-NEEDS = ("depends_on", "deps", "dependencies", "needs", "requires", "blocked_by")
+NEEDS = (
+    *("depends_on", "deps", "dependencies", "needs", "requires", "blocked_by"),
+    *("depends-on", "dependsOn", "dependson", "depends on", "after", "prerequisites"),
+)
 FILES = ("file", "files", "path", "paths")
 _MAPS = ("edges", "graph", "nodes", "tasks", "dependencies")
 _LISTS = ("edges", "internal", "dependencies")
@@ -53,7 +56,7 @@ def read_graph(data: Mapping[str, Plain], tasks: Sequence[Task]) -> Graph:
     pairs, remarks = _directed(list(_arrows(data)), tasks, phases)
     needs = [*_mapped(data, ids), *_of_phase_tasks(rows), *_of_phases(rows, phases, tasks), *pairs]
     if not needs and not any(task.depends_on for task in tasks):
-        needs = list(_implied(phases))
+        needs = list(implied(phases))
     files = dict(_files(data, rows))
     return Graph(tuple(dict.fromkeys(needs)), files, phases, tuple(_batches(data.get("batches"))), remarks)
 
@@ -131,7 +134,7 @@ def _members(rows: Sequence[Mapping[str, Plain]], phases: Sequence[Phase]) -> di
     return found
 
 
-def _implied(phases: Sequence[Phase]) -> Iterator[Pair]:
+def implied(phases: Sequence[Phase]) -> Iterator[Pair]:
     """Phases and not one word about needs: each phase needs the one before it."""
     for before, phase in pairwise(phases):
         yield from ((task, need) for task in phase.tasks for need in before.tasks)

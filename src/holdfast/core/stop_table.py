@@ -130,7 +130,7 @@ STOPS = (
          True, False, GO_ON),
     Stop("drift_refused", "Drift refused", "drift", 41,
          "The world differs from the checkpoint and the policy for that difference is to refuse.",
-         True, False, GO_ON),
+         True, False, ("holdfast resume {run} --plan", "holdfast resume {run} --yes", "holdfast status")),
     Stop("code_changed", "Step code changed", "drift", 42,
          "A recorded step has other source code now, or is gone. Its recorded result may not be what it would give today.",
          True, False, GO_ON),

@@ -11,6 +11,7 @@ from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import partial
+from time import monotonic
 from types import CodeType, FrameType
 from typing import Any, NamedTuple, TypeAlias
 
@@ -76,6 +77,8 @@ class Book:
         self.resumed = False
         self.checkpoints = self.new_lock()
         self.arrived: set[str] = set()  # repositories that were compared with the log
+        self.slept = 0.0  # seconds in which the run waited for a time
+        self._asleep, self._fell_asleep = 0, 0.0
 
     def new_lock(self) -> Any:
         """What one part of the run holds while others wait: to be called, or awaited."""
@@ -138,6 +141,19 @@ class Book:
             INSIDE.reset(token)
             if outer is not None:
                 outer.extend(inner)
+
+    @contextmanager
+    def sleeping(self) -> Iterator[None]:
+        """A wait that the log has: it does not count as time in which the run was running."""
+        with self.lock:
+            self._fell_asleep = monotonic() if self._asleep == 0 else self._fell_asleep
+            self._asleep += 1
+        try:
+            yield
+        finally:
+            with self.lock:
+                self._asleep -= 1
+                self.slept += monotonic() - self._fell_asleep if self._asleep == 0 else 0.0
 
     def must_go_on(self) -> None:
         """A run that is finished is only read again, and one that another thread has stopped is left: nothing new begins."""

@@ -12,6 +12,7 @@ from holdfast.core.values import Record
 from holdfast.engine.book import Book, Part
 
 _BEGINS = frozenset({"run_started", "run_resumed"})
+_SLEEPS = {"sleep_started": 1, "sleep_ended": -1}
 
 
 class Budgets:
@@ -50,17 +51,22 @@ class Budgets:
             raise (yield from self._book.stop("timeout", f"{self.seconds():.1f} of {limits.seconds:g} seconds"))
 
     def seconds(self) -> float:
-        """How long the run has been running, over all its processes."""
-        return self._ran_before + time.monotonic() - self._began
+        """How long the run has been running, over all its processes. What it slept does not count."""
+        return self._ran_before + time.monotonic() - self._began - self._book.slept
 
 
 def seconds_run(records: Iterable[Record]) -> float:
-    """From each beginning to the last event before the next one. A clock that went back counts as no time."""
-    total, since, last = 0.0, None, None
+    """From event to event, but not from an end to the next beginning, and not while the run slept.
+
+    A clock that went back counts as no time.
+    """
+    total, last, asleep = 0.0, None, 0
     for record in records:
         at = time_of(record.at)
         if record.kind in _BEGINS:
-            total += max(0.0, (last - since).total_seconds()) if since and last else 0.0
-            since = at
+            asleep = 0
+        elif last is not None and asleep == 0:
+            total += max(0.0, (at - last).total_seconds())
+        asleep = max(0, asleep + _SLEEPS.get(record.kind, 0))
         last = at
-    return total + (max(0.0, (last - since).total_seconds()) if since and last else 0.0)
+    return total

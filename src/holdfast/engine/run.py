@@ -84,6 +84,15 @@ class LiveRun:
         """Whether somebody left a message that is heard at the next boundary."""
         return self._book.wish is not None
 
+    def interrupt(self, error: Exception) -> None:
+        """Let whoever comes to a boundary of this run, in any thread, leave with this error."""
+
+        def wish() -> Part:
+            yield from ()
+            raise error
+
+        self._book.wish = wish
+
     def keep(self, data: bytes) -> str:
         """Store bytes as they are, by their SHA-256, which is what an event can hold."""
         return self._book.log.store.put_artifact(data)

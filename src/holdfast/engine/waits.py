@@ -99,7 +99,8 @@ class Waits:
             yield partial(book.record, SleepStarted(sleep_id=name, until=until))
         if min(seconds_until(book.log.world.now(), until), seconds) > stay:
             raise (yield from book.stop(reason, f"until {until}"))
-        yield from wait_until(book, until, seconds)
+        with book.sleeping():
+            yield from wait_until(book, until, seconds)
         yield partial(book.record, SleepEnded(sleep_id=name))
 
     # --- wishes of others

@@ -112,16 +112,19 @@ def halves(pause: float) -> dict[str, Any]:
 
 
 def lies(pause: float, starts: int) -> dict[str, Any]:
-    """An agent that hears no brief and keeps no ledger of its own: each start appends everything, again."""
+    """An agent that forgets its report, and then does everything again although it is told not to."""
     return {
         f"implement/{task.id}": [
-            [
-                {"do": "append", "path": task.file, "text": task.code},
-                {"do": "sleep", "seconds": pause},
-                report(status="success", implementation_files=[task.file], test_output="OK"),
+            [{"do": "append", "path": task.file, "text": task.code}, {"do": "crash", "code": 0}],
+            *[
+                [
+                    {"do": "append", "path": task.file, "text": task.code},
+                    {"do": "sleep", "seconds": pause},
+                    report(status="success", implementation_files=[task.file], test_output="OK"),
+                ]
             ]
+            * starts,
         ]
-        * starts
         for task in TASKS
     }
 

@@ -47,7 +47,8 @@ class Agents:
         work = self._work(ask, profile)
         done = run(profile, work, self._environ, self._redactor, Ears(tell, should_stop))
         if work.session is not None and _lost_session(done):
-            done = run(profile, work._replace(session=None), self._environ, self._redactor, Ears(tell, should_stop))
+            anew = work._replace(session=None, prompt=ask.whole or ask.prompt)
+            done = run(profile, anew, self._environ, self._redactor, Ears(tell, should_stop))
         if done.outcome.interrupted:
             raise KeyboardInterrupt
         return self._answered(ask, done)

@@ -24,10 +24,10 @@ def find_program(name: str, cwd: str, environ: Mapping[str, str]) -> str:
     return found
 
 
-def is_there(profile: Profile, environ: Mapping[str, str]) -> str | None:
+def is_there(profile: Profile, environ: Mapping[str, str], cwd: str = "/") -> str | None:
     """The version of an installed agent, `unknown` if it does not tell; None if it is not installed."""
     try:
-        program = find_program(profile.start[0], "/", environ)
+        program = find_program(profile.start[0], cwd, environ)
     except CannotStart:
         return None
     if not profile.version:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import secrets
 import selectors
 import signal
 import subprocess
@@ -20,7 +21,7 @@ import psutil
 
 from holdfast.adapters.agents.life import Life
 from holdfast.adapters.agents.output import Lines, Log
-from holdfast.adapters.processes import GRACE, Tree, identify, put, record
+from holdfast.adapters.processes import GRACE, NONCE, Tree, identify, put, record
 from holdfast.core.errors import HoldfastError
 from holdfast.core.redact import Redactor
 
@@ -85,10 +86,12 @@ class Ears(NamedTuple):
 def dispatch(order: Order, redactor: Redactor, ears: Ears | None = None) -> Outcome:
     """Run it to its end. Nothing of it is left when this returns or raises."""
     os.makedirs(order.folder, 0o700, exist_ok=True)
+    nonce = secrets.token_hex(8)
+    order = order._replace(env={**order.env, NONCE: nonce})
     process, gate = _behind_gate(order)
     with process:
         try:
-            identity = identify(process.pid, order.key, order.run_id, order.agent)
+            identity = identify(process.pid, order.key, order.run_id, order.agent, nonce)
             record(order.folder, identity)
             run = _Run(order, process, Tree(identity), redactor, ears or Ears())
             with contextlib.suppress(BrokenPipeError):

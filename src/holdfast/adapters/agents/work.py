@@ -23,18 +23,7 @@ from holdfast.core.reports import MAX_BYTES, Kind, Report, Unreadable, extract
 
 REPORT = "report.json"
 MAX_DOCUMENT = 32 * 1024 * 1024
-_OURS = (
-    *(
-        "HOLDFAST_RUN",
-        "HOLDFAST_YES",
-        "HOLDFAST_PLAN",
-        "HOLDFAST_STRICTNESS",
-        "HOLDFAST_ALLOW_DIRTY",
-        "HOLDFAST_SNAPSHOT",
-    ),
-    *("HOLDFAST_FORCE", "HOLDFAST_DEBUG", "HOLDFAST_COMPLETE", "HOLDFAST_KILLTEST", "HOLDFAST_KILLTEST_FOLDER"),
-    *("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_OBJECT_DIRECTORY", "GIT_COMMON_DIR", "GIT_PREFIX"),
-)
+_GIT = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_OBJECT_DIRECTORY", "GIT_COMMON_DIR", "GIT_PREFIX")
 
 
 class Work(NamedTuple):
@@ -102,7 +91,7 @@ def run(profile: Profile, work: Work, environ: Mapping[str, str], redactor: Reda
     notes = Notes(listener, work.folder, profile, planned.session)
     outcome = dispatch(order, redactor, ears._replace(hear=notes.hear, on_output=notes.telling(ears, redactor)))
     if document:
-        listener.read(read_whole(document))
+        listener.read(_clean_document(document, work.folder, redactor))
     said = listener.said()
     said = said._replace(session=said.session or planned.session, result=redactor.text(said.result))
     return _done(outcome, only_new(said, profile, counted, work.folder), work, redactor)
@@ -163,6 +152,16 @@ def _is_json(data: bytes) -> bool:
     return True
 
 
+def _clean_document(path: str, folder: str, redactor: Redactor) -> bytes:
+    """What the agent wrote as its own record; where it lies in our folder, a secret in it is taken out on disk too."""
+    data = read_whole(path)
+    if data and os.path.dirname(path) == folder:
+        clean = redactor.body(data) if _is_json(data) else redactor.data(data)
+        if clean is not data and clean != data:
+            processes.put(folder, os.path.basename(path), clean)
+    return data
+
+
 def read_whole(path: str) -> bytes:
     folder, name = os.path.split(path)
     data = processes.get(folder, name, MAX_DOCUMENT)
@@ -181,7 +180,7 @@ def zone(name: str) -> tzinfo | None:
 
 def environment(environ: Mapping[str, str], profile: Profile, work: Work) -> dict[str, str]:
     """The user's own, without what is meant for us or for git in another folder, and with what the agent is to know."""
-    kept = {name: value for name, value in environ.items() if name not in _OURS}
+    kept = {name: value for name, value in environ.items() if not name.startswith("HOLDFAST_") and name not in _GIT}
     told = {
         processes.RUN: work.run_id,
         processes.KEY: work.key,

@@ -16,7 +16,7 @@ from holdfast.adapters.specs.yaml_text import Node
 from holdfast.core.batches import faults, plan
 from holdfast.core.errors import BadInput, NotFound
 from holdfast.core.spec import ASIDE, OVER, Problem, Spec, SpecError, Task, digest_of, natural
-from holdfast.core.spec_graph import Graph, read_graph
+from holdfast.core.spec_graph import Graph, implied, read_graph
 from holdfast.core.spec_shapes import (
     IDS,
     Tasks,
@@ -58,7 +58,7 @@ def read(folder: str, top: str, shown: str) -> Spec:
             found = load(folder, name, top)
         except BadInput as error:
             line, message = problem_of(error)
-            problems.append(Problem(os.path.join(shown, name), line, message, fatal=name == TASKS))
+            problems.append(Problem(os.path.join(shown, name), line, message, fatal=name in (TASKS, NEEDS)))
         else:
             texts |= {name: found} if found else {}
     return _spec(shown, texts, problems)
@@ -68,6 +68,8 @@ def _spec(folder: str, texts: dict[str, Text], problems: Sequence[Problem]) -> S
     data = {name: text.data for name, text in texts.items()}
     stated = read_tasks(data.get(TASKS, {}))
     graph = read_graph(data.get(NEEDS, {}), stated.tasks)
+    if not graph.needs and not graph.phases and not any(task.depends_on for task in stated.tasks):
+        graph = graph._replace(needs=tuple(implied(stated.phases)))
     tasks = joined(stated.tasks, graph)
     checkpoint = read_checkpoint(data[CHECKPOINT]) if CHECKPOINT in data else None
     review = data.get(REVIEW, {})

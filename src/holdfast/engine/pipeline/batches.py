@@ -11,6 +11,7 @@ import msgspec
 from holdfast.core import batches
 from holdfast.core.review import LATER, Finding
 from holdfast.core.spec import (
+    OVER,
     Checkpoint,
     Deferred,
     NextBatch,
@@ -24,7 +25,7 @@ from holdfast.core.spec import (
     refuse,
     summary_of,
 )
-from holdfast.engine.pipeline.desk import Desk, Moment
+from holdfast.engine.pipeline.desk import Desk, Halt, Moment
 
 FINAL = "final"
 
@@ -34,6 +35,7 @@ class Planner:
 
     def __init__(self, desk: Desk) -> None:
         self._desk = desk
+        self._last: Mapping[str, Any] | None = None  # the newest plan there is
 
     def batch(self, number: int) -> dict[str, Any]:
         """The batch of this number as it is to be worked on: planned anew only if nothing of it was begun."""
@@ -41,6 +43,7 @@ class Planner:
         while True:
             name = _plan_name(number, attempt)
             planned: dict[str, Any] = desk.run.step(name, lambda: self._plan(number))
+            self._last = planned
             if _plan_name(number, attempt + 1) not in desk.run.state.steps and not self._is_stale(
                 planned, number, name
             ):
@@ -65,7 +68,8 @@ class Planner:
         """What to do next, from the files."""
         desk, spec = self._desk, self._read()
         planned = batches.plan(spec.tasks, break_on_phase=desk.settings.run.break_on_phase)
-        self._tell_changes(number, spec)
+        self._tell_changes(spec)
+        self._check_claims(number, spec)
         chosen = planned[0] if planned else batches.Batch((), False)
         tasks = {task.id: task for task in spec.tasks}
         before = self._done_before(spec) + number - 1
@@ -76,6 +80,8 @@ class Planner:
             "spec": spec.name,
             "tasks": [_as_data(tasks[name], place) for place, name in enumerate(chosen.tasks, 1)],
             "parallel": chosen.parallel and desk.settings.run.parallel > 1,
+            "phases": list(desk.settings.run.phases),
+            "open": [task.id for task in spec.tasks if task.status not in OVER],
             "digest": _digest(spec),
             "plan": desk.keep_value([_bare(task) for task in spec.tasks]),
             "taken": [one.id for one in spec.deferred if one.id],
@@ -83,34 +89,45 @@ class Planner:
 
     def _done_before(self, spec: Spec) -> int:
         """How many batches the spec had behind it when this run began."""
-        first = self._desk.run.state.steps.get(_plan_name(1, 1))
-        if first is not None and isinstance(first.output, dict):
-            return int(first.output["shown"]) - 1
+        if self._last is not None:
+            return int(self._last["shown"]) - int(self._last["number"])
         last = spec.checkpoint.last_batch if spec.checkpoint else None
         digits = "".join(takewhile(str.isdigit, (last or "").encode("ascii", "ignore").decode()))
         return int(digits[:9] or 0)
 
-    def _tell_changes(self, number: int, spec: Spec) -> None:
+    def _tell_changes(self, spec: Spec) -> None:
         """Say what is different from what was planned by before: from the log, else from the checkpoint's own summary."""
-        earlier = self._last_plan(number)
-        if earlier is None and spec.checkpoint is not None and spec.checkpoint.last_commit:
-            file = f"{self._desk.parts.specs.path}/checkpoint.yaml"
-            self._desk.note(self._desk.parts.ground.last_commit(spec.checkpoint.last_commit, file))
-        if earlier is not None:
+        desk, checkpoint = self._desk, spec.checkpoint
+        if self._last is not None:
+            earlier = msgspec.json.decode(desk.kept(self._last["plan"]), type=list[Task])
             said = changes(earlier, [_bare(task) for task in spec.tasks])
         else:
-            said = changes_since(spec.checkpoint, spec.tasks) if spec.checkpoint else []
+            said = changes_since(checkpoint, spec.tasks) if checkpoint else []
+            if checkpoint is not None and checkpoint.last_commit:
+                desk.note(
+                    desk.parts.ground.last_commit(checkpoint.last_commit, f"{desk.parts.specs.path}/checkpoint.yaml")
+                )
         for sentence in said:
-            self._desk.note(f"tasks.yaml: {sentence}")
+            desk.note(f"tasks.yaml: {sentence}")
 
-    def _last_plan(self, number: int) -> list[Task] | None:
-        steps = self._desk.run.state.steps
-        for place in range(number, 0, -1):
-            names = [name for attempt in range(1, 100) if (name := _plan_name(place, attempt)) in steps]
-            outputs = [steps[name].output for name in names if isinstance(steps[name].output, dict)]
-            if outputs:
-                return msgspec.json.decode(self._desk.kept(outputs[-1]["plan"]), type=list[Task])
-        return None
+    def _check_claims(self, number: int, spec: Spec) -> None:
+        """A task that became complete, and no batch of this run did it: a person may say so, an agent may not.
+
+        What was changed while the run rested was changed by a person. What was changed while it ran stops it once.
+        """
+        if self._last is None:
+            return
+        ours = {task["id"] for task in self._last["tasks"]}
+        claimed = [
+            one for one in spec.tasks if one.status in OVER and one.id in self._last["open"] and one.id not in ours
+        ]
+        said = [
+            f"tasks.yaml: {one.id} is {one.said or one.status} now, and no batch of this run did it" for one in claimed
+        ]
+        if said and not self._desk.decided_before(f"batch-{number - 1}/closed"):
+            raise Halt("insufficient_evidence", *said)
+        for sentence in said:
+            self._desk.note(sentence)
 
 
 def _plan_name(number: int, attempt: int) -> str:
@@ -147,7 +164,8 @@ def _checkpoint(desk: Desk, spec: Spec, batch: Mapping[str, Any], base: str, at:
     lists = summary_of(spec.tasks)
     carried = tuple(spec.checkpoint.deferred) if spec.checkpoint else ()
     known = {one.id for one in carried}
-    fresh = tuple(one for one in desk.found.values() if one.severity in LATER and one.id not in known)
+    found = [put_off(one, number) for number, one in desk.found.values() if one.severity in LATER]
+    fresh = tuple(one for one in found if one.id not in known)
     following = _next_batch(desk, spec, batch)
     return Checkpoint(
         spec_name=spec.name,

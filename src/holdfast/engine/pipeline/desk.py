@@ -5,6 +5,7 @@ What was recorded before this process began was seen by whoever resumed the run;
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -14,14 +15,17 @@ import msgspec
 from holdfast.core.canonical import digest
 from holdfast.core.drift import CHOICES
 from holdfast.core.errors import HoldfastError
+from holdfast.core.review import Finding
 from holdfast.core.settings import Settings
 from holdfast.core.shapes import OPEN, EffectState
-from holdfast.core.spec import Deferred
 from holdfast.engine.repository import Repository
 from holdfast.engine.run import Run
 from holdfast.ports import Agents, Checks, Ground, Specs
 
 _LONGEST = 100
+_OURS = re.compile(
+    r"(review|fix|gate|verify|plan)(-\d.*)?$|(merge|base|begin|files|passed|closed|trees|tasks)$"
+)  # names of our own
 
 
 class Halt(HoldfastError):
@@ -76,7 +80,9 @@ class Desk:
         self.now = now
         self.stay = stay
         self.halted = threading.Event()
-        self.found: dict[str, Deferred] = {}  # what reviewers found in this run, by its id; batch by batch
+        self.found: dict[
+            str, tuple[str, Finding]
+        ] = {}  # what reviewers found in this run, by its id, and in which batch
         self._branch = parts.ground.where()[1]
         self._snapshots: dict[str, str] = {}
         self._earlier: dict[str, EffectState] = {known.step_id: known for known in run.state.effects.values()}
@@ -95,6 +101,11 @@ class Desk:
     def decided_before(self, step: str) -> bool:
         """Whether this step was finished before this process began."""
         return step in self._steps_then
+
+    def halt(self) -> None:
+        """Let every thread of this run come to its end at its next boundary, also one that waits for a limit."""
+        self.halted.set()
+        self.run.interrupt(CutShort("interrupted", "the run is to stop"))
 
     def is_stopping(self) -> bool:
         return self.halted.is_set() or self.run.is_wished_to_stop
@@ -135,7 +146,9 @@ def label(batch: Mapping[str, Any]) -> str:
 
 def step_name(task_id: str) -> str:
     """What stands for a task in the names of its steps: its id, or where that is too long or no line of text, its digest."""
-    plain = len(task_id) <= _LONGEST and task_id.isprintable() and task_id == task_id.strip()
+    plain = (
+        len(task_id) <= _LONGEST and task_id.isprintable() and task_id == task_id.strip() and not _OURS.match(task_id)
+    )
     return task_id if plain else f"task-{digest(task_id.encode('utf-8', 'backslashreplace'))[:12]}"
 
 

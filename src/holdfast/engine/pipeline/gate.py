@@ -6,6 +6,7 @@ followed by a fresh look. The same findings after a fix, or too many rounds, are
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -52,6 +53,7 @@ class Gate:
         self._since = since
         self._tiers = tiers
         self._taken = list(taken)
+        self._seen: list[Finding] = []  # in the rounds before
 
     def go_through(self) -> Passed:
         reviewers = self._reviewers()
@@ -60,6 +62,7 @@ class Gate:
         for number in count(1):
             decided = self._round(number, todo, seen)
             every |= {one.id: one for one in decided["findings"]}
+            self._seen += decided["findings"]
             self._taken += [one.id for one in decided["findings"]]
             if decided["verdict"] == "through":
                 return Passed(tuple(every.values()), decided["tier"], tuple(decided["commands"]), fixes)
@@ -80,7 +83,7 @@ class Gate:
 
     def _reviewers(self) -> tuple[str, ...]:
         run = self._desk.settings.run
-        return tuple(dict.fromkeys(run.agents_for("review"))) if "review" in run.phases else ()
+        return tuple(dict.fromkeys(run.agents_for("review"))) if "review" in self._batch["phases"] else ()
 
     # --- one round
 
@@ -123,9 +126,9 @@ class Gate:
         reason = "review_loop_detected" if judged.to_fix else "verification_failed"
         said = lines or trouble.splitlines()[-8:]
         if mark in seen:
-            return "halt", reason, [f"a fix did not change it: {mark}", *said]
+            return "halt", reason, [*said, f"a fix did not change that ({mark})"]
         if len(seen) >= self._desk.settings.run.max_fix_rounds:
-            return "halt", reason, [f"not put right after {len(seen)} fixes", *said]
+            return "halt", reason, [*said, f"not put right after {len(seen)} fixes"]
         return "fix", None, []
 
     # --- reviewing
@@ -141,7 +144,7 @@ class Gate:
             failures = together(desk, pool, [partial(self._review, number, name, reports) for name in todo])
         self._undo_edits(before, number)
         self._enough(todo, reports, failures)
-        return judge(reports, self._taken)
+        return judge(reports, self._taken, [one for _, one in self._desk.found.values()] + self._seen)
 
     def _review(self, number: int, reviewer: str, into: dict[str, ReviewerReport]) -> None:
         order = Order(
@@ -167,14 +170,19 @@ class Gate:
 
     def _undo_edits(self, before: str, number: int) -> None:
         """A reviewer only reads. What one changed all the same is kept aside and put back."""
-        paths = self._desk.parts.ground.undo(before)
+        paths, kept = self._desk.parts.ground.undo(before)
         if paths:
-            self._desk.note(f"{self._name('review', number)}: a reviewer changed {', '.join(paths[:8])}; put back")
+            where = f"what was there is kept: `holdfast restore {kept}`"
+            said = f"{', '.join(paths[:8])} changed while reviewers were at work, and was put back; {where}"
+            self._desk.note(f"{self._name('review', number)}: {said}")
 
     def _enough(
         self, todo: Sequence[str], reports: Mapping[str, Any], failures: Sequence[BaseException | None]
     ) -> None:
         """One reviewer is enough. None is not, and a run that is to stop stops."""
+        for failure in failures:
+            if isinstance(failure, CutShort):
+                raise failure
         for name, failure in zip(todo, failures, strict=True):
             if failure is not None and not isinstance(failure, Halt):
                 raise failure
@@ -192,21 +200,32 @@ class Gate:
         for tier in self._tiers:
             for place, command in enumerate(getattr(self._desk.settings.verify, tier)):
                 name = f"{self._name('verify', number)}/{tier}-{place + 1}"
-                found = self._desk.run.effect(name, partial(self._check, name), list(command), policy="idempotent")
-                ran.append(" ".join(command))
+                found = self._checked(name, list(command))
+                ran.append(shlex.join(command))
                 if found["exit_code"] != 0:
                     output = self._desk.kept(found["output"]).decode("utf-8", "replace") if found["output"] else ""
                     return f"$ {ran[-1]}\nexit code {found['exit_code']}\n{output[-_OUTPUT:]}", highest, ran
             highest = tier if getattr(self._desk.settings.verify, tier) else highest
         return "", highest, ran
 
+    def _checked(self, name: str, command: list[str]) -> dict[str, Any]:
+        """What came out of a check. One that somebody settled by hand is run all the same: it only looks."""
+        for attempt in count(1):
+            this = name if attempt == 1 else f"{name} ({attempt})"
+            found: dict[str, Any] | None = self._desk.run.effect(
+                this, partial(self._check, this), command, policy="read"
+            )
+            if found is not None:
+                return found
+        raise AssertionError
+
     def _check(self, name: str, command: list[str], *, key: str) -> dict[str, Any]:
         desk = self._desk
-        desk.tell(Moment("start", name, " ".join(command), {"phase": "verify"}))
+        desk.tell(Moment("start", name, shlex.join(command), {"phase": "verify"}))
         limit = desk.settings.verify.timeout
         ran = desk.parts.checks.run(key, command, desk.parts.ground.top, limit, desk.is_stopping)
         if ran.timed_out:
-            raise Halt("verification_timeout", f"{' '.join(command)} took longer than {limit:.0f} seconds")
+            raise Halt("verification_timeout", f"{shlex.join(command)} took longer than {limit:.0f} seconds")
         if ran.exit_code is None:
             raise CutShort("interrupted", f"{name} was ended before it was through")
         desk.tell(
@@ -237,3 +256,18 @@ class Gate:
             work=lambda: Work("fix", self._batch["spec"], self._tasks(), findings=to_fix, trouble=decided["trouble"]),
         )
         stage.done(desk, order)
+
+
+def recalled(desk: Desk, batch: Mapping[str, Any]) -> list[Finding]:
+    """What reviewers found in a batch that is over, from the log. Whatever the settings say now, it is not done again."""
+    found: list[Finding] = []
+    for number in count(1):
+        name = f"{label(batch)}/gate-{number}"
+        if not desk.decided_before(name):
+            return found
+        found += msgspec.convert(desk.run.step(name, _never)["findings"], list[Finding])
+    raise AssertionError
+
+
+def _never() -> dict[str, Any]:
+    raise AssertionError("it is on record")

@@ -13,9 +13,9 @@ from typing import Any
 from holdfast.core.errors import HoldfastError
 from holdfast.core.stops import lookup, snippet
 from holdfast.engine.pipeline import tasks
-from holdfast.engine.pipeline.batches import FINAL, Planner, put_off, write_files
+from holdfast.engine.pipeline.batches import FINAL, Planner, write_files
 from holdfast.engine.pipeline.desk import Desk, Halt, Moment, label
-from holdfast.engine.pipeline.gate import Gate, Passed
+from holdfast.engine.pipeline.gate import Gate, Passed, recalled
 
 
 def work(desk: Desk) -> None:
@@ -51,7 +51,11 @@ def _base(desk: Desk, name: str) -> str:
 
 def _batch(desk: Desk, batch: Mapping[str, Any]) -> None:
     name = label(batch)
-    desk.tell(Moment("batch", name, "", {**batch, "done": desk.decided_before(f"{name}/closed")}))
+    is_over = desk.decided_before(f"{name}/closed")
+    desk.tell(Moment("batch", name, "", {**batch, "done": is_over}))
+    if is_over:
+        desk.found = {one.id: (batch["shown"], one) for one in recalled(desk, batch)} | desk.found
+        return
     base = _base(desk, name)
     desk.run.step(f"{name}/begin", partial(_mark_begun, desk, batch))
     tasks.work_on(desk, batch, base)
@@ -91,7 +95,7 @@ def _tiers(desk: Desk, batch: Mapping[str, Any]) -> tuple[str, ...]:
 
 def _commit(desk: Desk, batch: Mapping[str, Any], base: str, passed: Passed, title: str, body: str) -> None:
     name = label(batch)
-    desk.found |= {one.id: put_off(one, batch["shown"]) for one in passed.found}
+    desk.found = {one.id: (batch["shown"], one) for one in passed.found} | desk.found
     at = str(desk.run.step(f"{name}/passed", desk.now))
     desk.run.step(f"{name}/files", partial(write_files, desk, batch, base, passed.found, at))
     mark = desk.repo.milestone(title, body=body, tier=passed.tier, verification_commands=list(passed.commands))

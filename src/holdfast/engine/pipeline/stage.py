@@ -7,6 +7,7 @@ there: they are kept, and whoever goes on is told of them. Nothing is rolled bac
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import count
 from typing import Any, NamedTuple
 
@@ -62,8 +63,10 @@ class Order(NamedTuple):
 
 def done(desk: Desk, order: Order) -> Report:
     """Have it done, once. What a person resumed the run for, after an agent was blocked, is another attempt."""
+    before: list[str] = []
     for attempt in count(1):
-        this = order if attempt == 1 else order._replace(name=f"{order.name} ({attempt})")
+        this = order._replace(work=partial(_told_of, order.work, tuple(before))) if before else order
+        this = this if attempt == 1 else this._replace(name=f"{order.name} ({attempt})")
         report = _once(desk, this)
         if not desk.knew(this.name):
             desk.check_branch()
@@ -72,7 +75,14 @@ def done(desk: Desk, order: Order) -> Report:
             return report
         if refusal is not None and not desk.knew(this.name):
             raise Halt(refusal[0], f"{this.name}: {refusal[1] or 'no reason was given'}")
+        if refusal is not None:
+            before.append(f"an earlier attempt gave up ({refusal[1]}); since then a person let the run go on")
     raise AssertionError
+
+
+def _told_of(work: Callable[[], Work], before: Sequence[str]) -> Work:
+    made = work()
+    return made._replace(before=(*made.before, *before))
 
 
 def _once(desk: Desk, order: Order) -> Report | None:
@@ -80,8 +90,15 @@ def _once(desk: Desk, order: Order) -> Report | None:
         _ask_first(desk, order)
     receipt: dict[str, Any] | None = desk.run.effect(order.name, Dispatch(desk, order))
     if receipt is None:
-        return VOUCHED.get(order.kind)
+        return _settled(desk, order)
     return msgspec.json.decode(desk.kept(receipt["report"]), type=REPORTS[order.kind])
+
+
+def _settled(desk: Desk, order: Order) -> Report | None:
+    """A person settled it: said to be done, it counts and is reviewed; given up, another attempt is made."""
+    key, known = next((key, one) for key, one in desk.run.state.effects.items() if one.step_id == order.name)
+    desk.parts.agents.left(key, order.kind)  # whoever is still at it is ended
+    return VOUCHED.get(order.kind) if known.status == "done" else None
 
 
 def _ask_first(desk: Desk, order: Order) -> None:
@@ -95,10 +112,10 @@ def _ask_first(desk: Desk, order: Order) -> None:
 
 def _refusal(report: Report | None) -> tuple[str, str] | None:
     """Why a report is no success: the reason to stop for, and what the agent says."""
-    if isinstance(report, (ImplementerReport, FixReport)) and report.status == "blocked":
+    if isinstance(report, (TesterReport, ImplementerReport, FixReport)) and report.status == "blocked":
         return "worker_blocked", report.blocked_reason
     if isinstance(report, ImplementerReport) and report.status == "no_changes_needed" and not _has_evidence(report):
-        return "insufficient_evidence", "nothing was changed, and nothing shows that nothing had to be"
+        return "insufficient_evidence", "it reports that nothing had to be changed, and shows nothing for it"
     return None
 
 
@@ -148,14 +165,16 @@ class Dispatch:
         desk, order = self._desk, self._order
         how = desk.parts.agents.report_instructions(order.kind, key)
         session = left.session if left.agent == agent else None
-        text = prompt(self._work(left), how, desk.settings.run.brief_tokens)
+        text = whole = prompt(self._work(left), how, desk.settings.run.brief_tokens)
         for _ in range(desk.settings.run.report_retries + 1):
-            answered = self._asked(Ask(key, order.kind, agent, text, order.cwd(), order.task, session))
+            answered = self._asked(Ask(key, order.kind, agent, text, order.cwd(), order.task, session, whole=whole))
             if answered.report is not None or not _is_only_unreadable(answered):
                 return answered
             session = answered.session
-            again = unreadable_report(answered.why, how)
-            text = again if session else f"{prompt(self._work(left), how, desk.settings.run.brief_tokens)}\n\n{again}"
+            text = unreadable_report(answered.why, how)
+            if session is None:
+                now = desk.parts.agents.left(key, order.kind)
+                text = prompt(self._work(now), text, desk.settings.run.brief_tokens)
         return answered
 
     def _asked(self, ask: Ask) -> Answered:
@@ -232,7 +251,7 @@ class Dispatch:
         """A try without a report, with its output: raw output is never thrown away."""
         output = self._desk.keep(answered.output) if answered.output else None
         said = {"agent": answered.agent, "ended_by": answered.ended_by, "why": answered.why[:400], "output": output}
-        self._desk.note(f"{self._order.name}: {answered.agent} gave no report ({said['ended_by']}; {said['why']})")
+        self._desk.note(f"{self._order.name}: {answered.agent}, {said['ended_by']}: {said['why']}")
         return said
 
     def _may_pass_on(self, answered: Answered) -> bool:

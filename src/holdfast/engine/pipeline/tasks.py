@@ -6,6 +6,7 @@ changed the same lines are a stop with a reason, and both results stay where the
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -15,7 +16,7 @@ from holdfast.core.briefs import Work
 from holdfast.core.errors import HoldfastError
 from holdfast.core.reports import ImplementerReport, Kind, Report, TesterReport
 from holdfast.engine.pipeline import stage
-from holdfast.engine.pipeline.desk import Desk, Halt, first_of, label, step_name
+from holdfast.engine.pipeline.desk import CutShort, Desk, Halt, first_of, label, step_name
 from holdfast.engine.pipeline.stage import Order
 
 PHASES: tuple[Kind, ...] = ("test", "implement")
@@ -47,7 +48,7 @@ def _work_on(desk: Desk, batch: Mapping[str, Any], base: str) -> None:
 
 def phases(desk: Desk, batch: Mapping[str, Any], task: Mapping[str, Any], site: Site) -> None:
     said: list[str] = []
-    for kind in (kind for kind in PHASES if kind in desk.settings.run.phases):
+    for kind in (kind for kind in PHASES if kind in batch["phases"]):
         name = f"{label(batch)}/{step_name(task['id'])}/{kind}"
         if not desk.knew(name):
             site.before(name)  # the evidence, before the intent
@@ -59,13 +60,16 @@ def phases(desk: Desk, batch: Mapping[str, Any], task: Mapping[str, Any], site: 
             agents=desk.settings.run.agents_for(kind),
             cwd=site.cwd,
             since=partial(site.before, name),
-            work=partial(_work, batch, task, kind, tuple(said)),
+            work=partial(_work, desk, batch, task, kind, tuple(said)),
         )
         said += _told(stage.done(desk, order))
 
 
-def _work(batch: Mapping[str, Any], task: Mapping[str, Any], kind: Kind, before: Sequence[str]) -> Work:
-    return Work(kind, batch["spec"], [(task["id"], task["title"], task["text"])], task["files"], before)
+def _work(desk: Desk, batch: Mapping[str, Any], task: Mapping[str, Any], kind: Kind, before: Sequence[str]) -> Work:
+    """The task in the words that its file has now: a person may have made it clearer since it was planned."""
+    now = next((one for one in desk.parts.specs.read().tasks if one.id == task["id"]), None)
+    title, text = (task["title"], task["text"]) if now is None else (now.title, now.text)
+    return Work(kind, batch["spec"], [(task["id"], title, text)], task["files"], before)
 
 
 def _told(report: Report) -> list[str]:
@@ -82,9 +86,9 @@ def _told(report: Report) -> list[str]:
 
 
 def _side_by_side(desk: Desk, batch: Mapping[str, Any], base: str) -> None:
-    tasks = batch["tasks"]
+    tasks, failed = batch["tasks"], threading.Event()
     with ThreadPoolExecutor(min(desk.settings.run.parallel, len(tasks)), "holdfast-task") as pool:
-        failures = together(desk, pool, [partial(_in_own_tree, desk, batch, task, base) for task in tasks])
+        failures = together(desk, pool, [partial(_in_own_tree, desk, batch, task, base, failed) for task in tasks])
     if failure := first_of(failures):
         raise failure
     name = f"{label(batch)}/merge"
@@ -101,7 +105,7 @@ def together(desk: Desk, pool: ThreadPoolExecutor, jobs: Sequence[Callable[[], A
     try:
         return [future.exception() for future in futures]
     except BaseException:
-        desk.halted.set()
+        desk.halt()
         for future in futures:
             future.cancel()
         raise
@@ -111,9 +115,18 @@ def tree_name(batch: Mapping[str, Any], task: Mapping[str, Any]) -> str:
     return f"{batch['number']}-{task['place']}"
 
 
-def _in_own_tree(desk: Desk, batch: Mapping[str, Any], task: Mapping[str, Any], base: str) -> None:
+def _in_own_tree(
+    desk: Desk, batch: Mapping[str, Any], task: Mapping[str, Any], base: str, failed: threading.Event
+) -> None:
+    """A task that was not begun when another one failed is not begun; one that was comes to its end."""
+    if failed.is_set():
+        raise CutShort("interrupted", f"{label(batch)}/{task['id']} was not begun")
     site = Site(partial(desk.parts.ground.open, tree_name(batch, task), base), lambda name: base)
-    phases(desk, batch, task, site)
+    try:
+        phases(desk, batch, task, site)
+    except BaseException:
+        failed.set()
+        raise
 
 
 def _bring_in(desk: Desk, batch: Mapping[str, Any], base: str, number: str) -> dict[str, Any]:

@@ -1,0 +1,88 @@
+"""How a run of a spec is at rest, written down for the next person or agent. Mirrors only: what fails here changes nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from holdfast import app, config, spec_look
+from holdfast.adapters import handoffs
+from holdfast.adapters.git.repo import GitWorkspace
+from holdfast.core.auto_resume import Halt
+from holdfast.core.diagnosis import Signal, diagnose
+from holdfast.core.errors import NotFound
+from holdfast.core.events import RunResumed, RunStopped
+from holdfast.core.handoff import Context, Handoff, as_data, handoff
+from holdfast.core.shapes import RunState
+from holdfast.core.wire import decode
+from holdfast.ports import Store
+
+_LINES = 12
+
+
+class Result(NamedTuple):
+    run_id: str
+    handed: Handoff
+    paths: tuple[str, ...]
+
+    @property
+    def exit_code(self) -> int:
+        return self.handed.stop.exit_code
+
+    def as_data(self) -> dict[str, Any]:
+        return {"run": as_data(self.handed), "files": list(self.paths)}
+
+
+def halt_of(store: Store, run_id: str) -> Halt | None:
+    """How the run came to rest, and how far it had got; None if it is complete."""
+    state = spec_look.state_of(store, run_id)
+    if state is None or state.stop_reason is None:
+        return None
+    due = next((until for until in state.sleeps.values() if until is not None), None)
+    return Halt(state.stop_reason, app.now(), f"{state.steps_done}.{len(state.effects)}", due)
+
+
+def hand_over(store: Store, run_id: str, top: str) -> Result:
+    """Write down for the next person or agent where the run stands. A mirror: its failure changes nothing."""
+    state = spec_look.state_of(store, run_id)
+    if state is None:
+        raise NotFound("run", run_id)
+    evidence, notes = _last_words(store, state)
+    signals = [Signal("note", line) for line in notes]
+    handed = handoff(state, diagnose(state, evidence, signals), _context(state, evidence, notes))
+    written = handoffs.write(GitWorkspace(top, config.environment()).main, handed)
+    return Result(run_id, handed, written.paths)
+
+
+def _last_words(store: Store, state: RunState) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The evidence of the last stop, and the notes since the run last went on."""
+    evidence: tuple[str, ...] = ()
+    notes: list[str] = []
+    for record in store.read(state.run_id, after=max(0, state.seq - 200)):
+        event = decode(record)
+        if isinstance(event, RunStopped):
+            evidence = event.evidence
+        elif isinstance(event, RunResumed):
+            evidence = ()
+            notes.clear()
+        elif (text := getattr(event, "text", None)) is not None:
+            notes.append(str(text))
+    return evidence, tuple(notes[-_LINES:])
+
+
+def _context(state: RunState, evidence: Sequence[str], lines: Sequence[str]) -> Context:
+    """Where it stood: the stage that the stop names, else the last one that was begun."""
+    names = [known.step_id for known in state.effects.values()]
+    said = next((line.partition(":")[0] for line in evidence), "")
+    name = said if said in names else next(reversed(names), "")
+    batch, _, rest = name.partition("/")
+    task, _, phase = rest.rpartition("/")
+    finished = sum(name.endswith("/closed") for name in state.steps)
+    return Context(
+        at=app.now(),
+        batch=batch,
+        task=task,
+        phase=phase,
+        last_lines=tuple(lines),
+        progress={"batches": finished, "steps": state.steps_done, "events": state.seq},
+    )
