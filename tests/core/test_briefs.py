@@ -76,3 +76,8 @@ def test_a_title_cannot_begin_a_section() -> None:
 def test_an_unreadable_report_is_asked_for_again() -> None:
     text = unreadable_report("it is not JSON", "HOW")
     assert "it is not JSON" in text and text.endswith("HOW") and "do not change any file" in text
+
+
+def test_a_budget_counts_bytes_and_no_command_line_gets_a_zero_byte() -> None:
+    assert len(shortened("語" * 10_000, 100).encode()) < 500
+    assert "\0" not in prompt(Work("fix", "house", [], trouble="a\0b"), "", 100)

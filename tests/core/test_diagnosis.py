@@ -141,3 +141,9 @@ def test_no_text_changes_what_the_registry_decides(code, texts):
     found = diagnose(stopped(code), texts)
     assert (found.code, found.family) == (code, stops.lookup(code).family) and 0 < found.confidence < 1
     assert found.sentence.isprintable() and all(one.snippet.isprintable() for one in found.evidence)
+
+
+def test_a_snippet_does_not_begin_in_the_middle_of_a_word():
+    text = "words and " * 60 + "no space left on device"
+    found = diagnose_reason("worker_failed", [Signal("output", text)])
+    assert found.evidence[0].snippet.startswith("... ") and found.evidence[0].snippet.split()[1] in ("words", "and")

@@ -276,3 +276,11 @@ def test_the_page_has_every_key():
 def test_the_example_on_the_page_is_accepted():
     example = re.search(r"```toml\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.S)
     assert example and parse(tomllib.loads(example[1]), FILE) != Settings()
+
+
+def test_a_repository_cannot_leave_out_what_the_user_wants_done():
+    mine = read(b'[run]\nphases = ["implement", "review"]\n[verify]\ntier0 = ["make lint"]\n', "config.toml")
+    theirs = read(b'[run]\nphases = ["implement"]\n[verify]\ntier0 = []\ntier1 = ["make test"]\n', "holdfast.toml")
+    chosen, _ = combine(mine, theirs)
+    assert chosen.run.phases == ("implement", "review")
+    assert chosen.verify.tier0 == (("make", "lint"),) and chosen.verify.tier1 == (("make", "test"),)
