@@ -15,13 +15,13 @@ from holdfast.core.batches import Batch, plan
 from holdfast.core.canonical import digest
 from holdfast.core.errors import HoldfastError
 from holdfast.core.ids import is_id
+from holdfast.core.plan import SPEC
 from holdfast.core.shapes import RunState
 from holdfast.core.spec import Spec, refuse
 from holdfast.core.stops import is_resumable
 from holdfast.engine.log import read_head
 from holdfast.ports import Store
 
-PREFIX = "spec."  # of the mission of a run that Holdfast itself goes on with
 KIND = "spec"
 
 
@@ -74,7 +74,7 @@ def spec_names() -> list[str]:
 def spec_of(store: Store, run_id: str) -> str | None:
     """The path of the spec that a run is for; None if it is a run of something else."""
     state = state_of(store, run_id)
-    if state is None or state.inputs is None or not state.mission_id.startswith(PREFIX):
+    if state is None or state.inputs is None or not state.mission_id.startswith(SPEC):
         return None
     given = msgspec.json.decode(store.get_artifact(state.inputs))
     return str(given["path"]) if isinstance(given, dict) and given.get("kind") == KIND else None
@@ -111,10 +111,10 @@ def mission_of(folder: SpecFolder) -> str:
     """A mission id for a spec: its name where that can be one, else with what makes it unique."""
     name = os.path.basename(folder.path.rstrip("/"))
     plain = "".join(letter if letter.isascii() and letter.isalnum() else "-" for letter in name.lower()).strip("-")
-    mission = f"{PREFIX}{plain or 'spec'}"
+    mission = f"{SPEC}{plain or 'spec'}"
     if name == plain and is_id(mission):
         return mission
-    return f"{PREFIX}{plain[:40] or 'spec'}-{digest(name.encode('utf-8', 'surrogateescape'))[:8]}"
+    return f"{SPEC}{plain[:40] or 'spec'}-{digest(name.encode('utf-8', 'surrogateescape'))[:8]}"
 
 
 def state_of(store: Store, run_id: str) -> RunState | None:

@@ -29,6 +29,7 @@ from holdfast.core.checkpoint import Strictness
 from holdfast.core.drift import Policy
 from holdfast.core.errors import HoldfastError, LeaseLost, UsageError
 from holdfast.core.guards import Scope
+from holdfast.core.plan import SPEC
 from holdfast.core.retry import Budget
 from holdfast.core.settings import FILE, Settings
 from holdfast.core.shapes import RunState
@@ -231,7 +232,7 @@ def _once(store: Store, run_id: str, wish: Wish, job: Job, tell: Callable[[Momen
             run_id=run_id,
             store=store,
             inputs={"kind": spec_look.KIND, "path": job.folder.path},
-            title=job.mission_id.removeprefix(spec_look.PREFIX),
+            title=job.mission_id.removeprefix(SPEC),
             strictness=job.settings.run.strictness,
             policies=_policies(state, wish, job.settings.run.strictness),
             budget=_budget(job.settings),

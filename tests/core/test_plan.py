@@ -261,3 +261,9 @@ def test_a_checkpoint_that_was_begun_is_settled_and_a_complete_one_is_kept():
         Row("checkpoint", "a", "replay", "milestone 2, parser: it is complete"),
         Row("checkpoint", "b", "settle", "a snapshot, by hand: it was begun; what was made of it decides"),
     )
+
+
+def test_a_spec_goes_on_without_a_command_of_yours():
+    for mission, end in (("spec.house", ""), ("pipeline", " -- COMMAND")):
+        plan = resume_plan(RunState(run_id="r1", mission_id=mission, status="running", seq=1))
+        assert next_command(plan) == f"holdfast resume r1{end}"

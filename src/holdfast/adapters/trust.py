@@ -48,10 +48,10 @@ class Untrusted(HoldfastError):
     def __init__(self, top: str, verdict: Verdict) -> None:
         listed = [" ".join(filter(None, (act.where or act.file, act.text))) for act in verdict.acts[:LISTED]]
         more = f"; and {len(verdict.acts) - LISTED} more" if len(verdict.acts) > LISTED else ""
-        since = "have changed since you trusted them" if verdict.state == "changed" else "are not trusted yet"
+        since = "that has changed since you trusted it" if verdict.state == "changed" else "that is not trusted yet"
         said = f" {verdict.problem}" if verdict.problem else ""
         super().__init__(
-            f"{', '.join(verdict.what)} of {top} name what is to be run, and {since}: {'; '.join(listed)}{more}.{said}"
+            f"What {', '.join(verdict.what)} of {top} would have run: {'; '.join(listed).rstrip('.')}{more}; {since}.{said}"
         )
         self.verdict = verdict
 

@@ -23,12 +23,12 @@ from holdfast.cli.render import pairs, short, table
 from holdfast.core import stops
 from holdfast.core.errors import HoldfastError, InvalidId, LeaseHeld, NotFound, UsageError
 from holdfast.core.events import DriftFound
+from holdfast.core.plan import SPEC
 from holdfast.engine.people import Ambiguous, Look, look
 from holdfast.engine.stopping import NotResumable, PlanChanged
 from holdfast.ports import Head, Store
 
 BEHIND = "holdfast.resume.command"
-SPEC = "spec."  # a mission that Holdfast itself goes on with
 UNFINISHED = ("run", "mission", "status", "why", "owner", "next")
 ROWS = ("move", "kind", "name", "why")
 _IGNORED_HERE = (signal.SIGPIPE, signal.SIGXFSZ)  # by Python, and a program that is started expects them as they were

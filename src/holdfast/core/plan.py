@@ -32,6 +32,7 @@ from holdfast.core.stops import is_resumable, lookup, snippet
 RowKind = Literal["step", "effect", "question", "sleep", "checkpoint"]
 RowMove = Literal["replay", "run", "settle", "ask", "blocked", "wait"]
 
+SPEC = "spec."  # a mission that Holdfast itself goes on with
 ID_LENGTH = 16
 SETTLEMENTS = ("--done", "--not-done", "--abandon")
 _NEEDS_A_PERSON = ("blocked", "ask")
@@ -87,7 +88,8 @@ def next_command(plan: Plan) -> str:
     """The one command that leads on."""
     if plan.verdict == "refuse":
         return command("fork", plan.run_id)
-    return command("resume", plan.run_id) + ("" if plan.verdict == "ask" else " -- COMMAND")
+    alone = plan.verdict == "ask" or plan.mission_id.startswith(SPEC)
+    return command("resume", plan.run_id) + ("" if alone else " -- COMMAND")
 
 
 def command(verb: str, *words: str) -> str:

