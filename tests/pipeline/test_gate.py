@@ -151,7 +151,11 @@ def check(text):
     return f"tier1 = [[{sys.executable!r}, '-c', {text!r}]]"
 
 
-PASSES_WHEN_FIXED = check("import kit.words, sys; print('saw', kit.words.WORDS); sys.exit(kit.words.WORDS != 2)")
+PASSES_WHEN_FIXED = (
+    check(  # reads the text: a compiled module of the same second and size would be taken for the new one
+        "import sys; text = open('kit/words.py').read(); print('saw', text.split()[-1]); sys.exit('2' not in text)"
+    )
+)
 
 
 def test_a_check_that_fails_is_fixed_and_passes(tmp_path):
