@@ -31,6 +31,7 @@ def overhead(parallel):
                 for what in ("NAME", "EMAIL")
             }
             kept = {name: value for name, value in os.environ.items() if not name.startswith("HOLDFAST_")}
+            kept.pop("PYTHONDONTWRITEBYTECODE", None)  # every start after the first has compiled modules
             environ = {**kept, **names, "HOME": folder, "XDG_STATE_HOME": folder}
             shop = workshop.build(os.path.join(folder, "shop"), environ)
             command = [sys.executable, "-c", ONE_RUN, shop.top, str(parallel)]
