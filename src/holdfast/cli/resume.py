@@ -18,6 +18,7 @@ import click
 
 from holdfast import app, config
 from holdfast.cli import overview
+from holdfast.cli.behind import TakesCommand, words_behind
 from holdfast.cli.output import emit, escape, json_option, run_argument, say
 from holdfast.cli.render import pairs, short, table
 from holdfast.core import stops
@@ -28,7 +29,6 @@ from holdfast.engine.people import Ambiguous, Look, look
 from holdfast.engine.stopping import NotResumable, PlanChanged
 from holdfast.ports import Head, Store
 
-BEHIND = "holdfast.resume.command"
 UNFINISHED = ("run", "mission", "status", "why", "owner", "next")
 ROWS = ("move", "kind", "name", "why")
 _IGNORED_HERE = (signal.SIGPIPE, signal.SIGXFSZ)  # by Python, and a program that is started expects them as they were
@@ -39,19 +39,7 @@ class NothingUnfinished(HoldfastError):
     advice = "`holdfast status` lists what is here."
 
 
-class Resume(click.Command):
-    """Leaves everything behind the first `--` alone: it is the command to start."""
-
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        ours = args[: args.index("--")] if "--" in args else args
-        ctx.meta[BEHIND] = tuple(args[len(ours) + 1 :])
-        return super().parse_args(ctx, list(ours))
-
-    def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
-        return [*super().collect_usage_pieces(ctx), "[-- COMMAND...]"]
-
-
-@click.command(cls=Resume)
+@click.command(cls=TakesCommand)
 @run_argument(required=False)
 @click.option("--plan", "only_plan", is_flag=True, help="Print what would be done. Writes and starts nothing.")
 @click.option("--approve", metavar="ID", help="Go on only if this is still the plan.")
@@ -81,7 +69,7 @@ def command(
     holdfast resume 8cb0f3ef --plan
     holdfast resume 8cb0f3ef -- python pipeline.py
     """
-    where, behind = config.load(), context.meta[BEHIND]
+    where, behind = config.load(), words_behind(context)
     if run is None and not (behind or only_plan or approve):
         show_unfinished(where, as_json)
         return

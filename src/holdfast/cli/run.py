@@ -16,25 +16,13 @@ from typing import Any
 import click
 
 from holdfast.cli import progress
+from holdfast.cli.behind import TakesCommand, words_behind
 from holdfast.cli.output import emit, escape, json_option, say
 from holdfast.cli.render import paint, table
 from holdfast.core.errors import UsageError
 from holdfast.core.spec import summary_of
 
-BEHIND = "holdfast.run.command"
 TASKS = ("batch", "task", "status", "file", "title")
-
-
-class RunCommand(click.Command):
-    """Leaves everything behind the first `--` alone: it is the command to run."""
-
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        ours = args[: args.index("--")] if "--" in args else args
-        ctx.meta[BEHIND] = tuple(args[len(ours) + 1 :])
-        return super().parse_args(ctx, list(ours))
-
-    def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
-        return [*super().collect_usage_pieces(ctx), "[-- COMMAND...]"]
 
 
 def complete_spec(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
@@ -45,7 +33,7 @@ def complete_spec(context: click.Context, parameter: click.Parameter, incomplete
     return [name for name in found if name.startswith(incomplete)]
 
 
-@click.command(cls=RunCommand)
+@click.command(cls=TakesCommand)
 @click.argument("spec", required=False, shell_complete=complete_spec)
 @click.option("--agent", metavar="NAME", help="The agent for every phase, instead of those of holdfast.toml.")
 @click.option("--reviewer", "reviewers", metavar="NAME", multiple=True, help="A reviewer; may be given more than once.")
@@ -85,7 +73,7 @@ def command(
     holdfast run auth-system --plan
     holdfast run -- make release
     """
-    behind: tuple[str, ...] = context.meta[BEHIND]
+    behind = words_behind(context)
     if (spec is None) == (not behind):
         raise UsageError(
             "Give a SPEC, or a COMMAND behind `--`." if spec is None else "Give a SPEC or a COMMAND, not both.",
