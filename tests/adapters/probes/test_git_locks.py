@@ -57,6 +57,9 @@ def test_a_git_at_work_keeps_its_lock(repo):
     (repo / ".git" / "HEAD.lock").write_text("")
     git = subprocess.Popen(["git", "cat-file", "--batch"], cwd=repo, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     try:
+        git.stdin.write(b"HEAD\n")
+        git.stdin.flush()
+        assert git.stdout.readline()  # it is git by now: a child that is still being started has the name of its parent
         assert is_git_at_work(place_of(repo))
         assert clear_forsaken(place_of(repo), MAIN, 0) == []
     finally:
