@@ -43,6 +43,27 @@ def read(folder):
     return SpecFolder(str(folder)).read()
 
 
+def test_a_file_that_was_changed_is_understood_anew_and_one_that_was_not_is_not(spec):
+    folder = SpecFolder(str(spec))
+    first = folder.read()
+    assert folder.read() is first
+    stamp = os.stat(spec / "tasks.yaml")
+    (spec / "tasks.yaml").write_text(TASKS.replace("Second", "Secund"))
+    os.utime(spec / "tasks.yaml", ns=(stamp.st_atime_ns, stamp.st_mtime_ns))  # its bytes count, not its age
+    assert [task.title for task in folder.read().tasks] == ["First", "Secund"]
+    (spec / "dependencies.yaml").write_text("AUT-002: [AUT-001]\n")
+    assert folder.read().tasks[1].depends_on == ("AUT-001",)
+    (spec / "tasks.yaml").write_text("tasks: [")
+    assert refusal(folder) == refusal(folder) != ""
+    (spec / "tasks.yaml").unlink()
+    with pytest.raises(SpecError):
+        folder.read()
+
+
+def refusal(folder):
+    return str(next((problem for problem in folder.read().problems if problem.fatal), ""))
+
+
 def test_a_spec_is_read_from_all_its_files(spec):
     (spec / "dependencies.yaml").write_text("AUT-002: [AUT-001]\n")
     (spec / "checkpoint.yaml").write_text(

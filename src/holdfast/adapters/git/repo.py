@@ -12,7 +12,7 @@ from holdfast.adapters.git.ws_desk import own_folder, turn
 from holdfast.adapters.probes.common import EffectError
 from holdfast.adapters.probes.git import GitCommit, NothingToCommit
 from holdfast.adapters.probes.git_ref import refuse_unfinished
-from holdfast.adapters.probes.git_runner import Git, find_repository
+from holdfast.adapters.probes.git_runner import Git, find_repository, plain_head
 from holdfast.core.errors import HoldfastError, UsageError
 from holdfast.core.guards import Touched
 from holdfast.core.line import Commit
@@ -61,7 +61,9 @@ class GitWorkspace:
         return commit, branch
 
     def _head(self) -> tuple[str | None, str | None]:
-        """Commit and branch by one call of git, where there is a commit."""
+        """Commit and branch: from their files, or by one call of git where there is a commit."""
+        if plain := plain_head(self.place):
+            return plain
         both = self.git.ask("rev-parse", "HEAD^{commit}", "--symbolic-full-name", "HEAD")
         lines = both.out.splitlines()
         if both.code or len(lines) != 2:

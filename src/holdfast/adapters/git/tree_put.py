@@ -14,14 +14,13 @@ import os
 import shutil
 import stat
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from typing import NamedTuple
 
 from holdfast.adapters.git.content import Difference, differences
 from holdfast.adapters.git.workspace import object_format
 from holdfast.adapters.git.ws_convert import Conversion
-from holdfast.adapters.git.ws_desk import TOGETHER, Desk, open_desk, sync_path
+from holdfast.adapters.git.ws_desk import Desk, open_desk, sync_paths
 from holdfast.adapters.git.ws_scan import ABSENT, GITLINK, Own, joined
 from holdfast.adapters.ledger import sync_folder
 from holdfast.adapters.probes.git_config import filters_of_repository
@@ -107,8 +106,7 @@ class _Put:
         self.staged = check_out(self.desk, "index", self.new, coming)
         self._refuse_filters()
         states = self._states()
-        with ThreadPoolExecutor(TOGETHER) as pool:
-            list(pool.map(sync_path, (os.fsdecode(os.path.join(self.staged, path)) for path in self._files(coming))))
+        sync_paths([os.fsdecode(os.path.join(self.staged, path)) for path in self._files(coming)])
         for path in sorted(self.leaving, reverse=True):
             self._remove(path, is_there=states[path] == OLD)
         for path in coming:

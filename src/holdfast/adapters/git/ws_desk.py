@@ -11,8 +11,9 @@ import fcntl
 import os
 import shutil
 import stat
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+import threading
+from collections import deque
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import NamedTuple
 
@@ -287,9 +288,33 @@ def sync_objects(objects: str, since_ns: int) -> None:
     fresh = [folder for folder in folders if _is_since(folder, since_ns)]
     files = [path for folder in fresh for path in _files(folder) if _is_since(path, since_ns)]
     if fresh:
-        with ThreadPoolExecutor(TOGETHER) as pool:
-            for paths in (files, fresh, [objects]):
-                list(pool.map(sync_path, paths))
+        sync_paths([*files, *fresh, objects])
+
+
+def sync_paths(paths: Sequence[str]) -> None:
+    """Sync some files and folders, several at a time. Nothing is promised of any of them before all are done."""
+    waiting, failed = deque(paths), list[Exception]()
+
+    def go_on() -> None:
+        while waiting and not failed:
+            try:
+                sync_path(waiting.popleft())
+            except IndexError:
+                return  # another was quicker
+            except Exception as error:  # noqa: BLE001 - it is raised where all of them are waited for
+                failed.append(error)
+
+    threads = [threading.Thread(target=go_on) for _ in range(min(TOGETHER, len(paths)) - 1)]
+    for thread in threads:
+        thread.start()
+    try:
+        go_on()
+    finally:
+        waiting.clear()
+        for thread in threads:
+            thread.join()
+    if failed:
+        raise failed[0]
 
 
 def _files(folder: str) -> list[str]:

@@ -91,6 +91,16 @@ def _first_line(path: str) -> str:
         return file.read(_MOST).partition("\n")[0].replace("\0", "")
 
 
+def plain_head(place: Repository) -> tuple[str, str] | None:
+    """Commit and branch of HEAD where its files say both outright; None where git has to be asked."""
+    line = _first_line(os.path.join(place.git_dir, "HEAD"))
+    ref = line.removeprefix("ref: ")
+    if ref == line or not ref.startswith("refs/heads/") or ".." in ref:
+        return None
+    value = _first_line(os.path.join(place.common, ref))
+    return (value, ref) if _ID.fullmatch(value) else None
+
+
 class Git:
     """Git in one repository, or in none. `held` are locks that the programs it starts shall hold too.
 

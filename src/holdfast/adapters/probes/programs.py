@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
-import selectors
+import select
 import shutil
 import signal
 import subprocess
 import time
 from collections.abc import Mapping, Sequence
-from typing import IO, NamedTuple
+from typing import NamedTuple
 
 from holdfast.adapters.probes.common import EffectError
 
@@ -56,21 +57,29 @@ def run(
 ) -> Finished:
     """Run it to its end. It has a session of its own, so nothing can ask a question on our terminal."""
     end = time.monotonic() + limits.seconds
-    pipe = subprocess.PIPE
-    try:
-        process = subprocess.Popen(
-            argv, stdin=pipe, stdout=pipe, stderr=pipe, env=env, cwd=cwd, start_new_session=True, pass_fds=keep
-        )
-    except (OSError, ValueError) as error:
-        raise EffectError(f"{argv[0]} cannot be started: {error}.") from error
-    with process:
+    with _Talk(stdin, limits.output) as talk:
+        process = _started(argv, env, cwd, keep, talk)
         try:
-            out, err = _Talk(process, stdin, limits.output).until(end)
+            out, err = talk.until(end)
             return Finished(process.wait(max(0.0, end - time.monotonic())), out, err)
         except (TimeoutError, subprocess.TimeoutExpired):
             raise EffectError(f"{_name(argv)} took more than {limits.seconds:g} seconds and was ended.") from None
         finally:
             _end(process)
+
+
+def _started(
+    argv: Sequence[str], env: Mapping[str, str], cwd: str, keep: Sequence[int], talk: _Talk
+) -> subprocess.Popen[bytes]:
+    try:
+        stdin, stdout, stderr = talk.open()
+        return subprocess.Popen(
+            argv, stdin=stdin, stdout=stdout, stderr=stderr, env=env, cwd=cwd, start_new_session=True, pass_fds=keep
+        )
+    except (OSError, ValueError) as error:
+        raise EffectError(f"{argv[0]} cannot be started: {error}.") from error
+    finally:
+        talk.hand_over()
 
 
 def _name(argv: Sequence[str]) -> str:
@@ -82,50 +91,84 @@ def _end(process: subprocess.Popen[bytes]) -> None:
     if process.poll() is None:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
 
 
 class _Talk:
-    """One conversation over pipes: feed what is to be fed, collect what is said, never wait on one of them alone."""
+    """One conversation over pipes: feed what is to be fed, collect what is said, never wait on one of them alone.
 
-    def __init__(self, process: subprocess.Popen[bytes], stdin: bytes, limit: int) -> None:
-        assert process.stdin and process.stdout and process.stderr
-        self._sink, self._source, self._complaints = process.stdin, process.stdout, process.stderr
-        self._heard: dict[IO[bytes], bytearray] = {self._source: bytearray(), self._complaints: bytearray()}
+    The pipes are bare numbers: a snapshot starts ten programs, and objects around their pipes cost more than the talk.
+    """
+
+    def __init__(self, stdin: bytes, limit: int) -> None:
         self._left, self._limit = memoryview(stdin), limit
+        self._out, self._err = bytearray(), bytearray()
+        self._theirs: list[int] = []
+        self._ours: list[int] = []
+
+    def __enter__(self) -> _Talk:
+        return self
+
+    def __exit__(self, *problem: object) -> None:
+        for fd in self._ours:
+            os.close(fd)
+
+    def open(self) -> tuple[int, int, int]:
+        """What the program has for stdin, stdout and stderr."""
+        for _ in ("stdout", "stderr"):
+            source, sink = os.pipe()
+            self._ours.append(source)
+            self._theirs.append(sink)
+        if self._left:
+            source, sink = os.pipe()
+            self._ours.append(sink)
+            os.set_blocking(sink, False)
+        else:
+            source = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+        self._theirs.append(source)
+        stdout, stderr, stdin = self._theirs
+        return stdin, stdout, stderr
+
+    def hand_over(self) -> None:
+        """The program has its ends, or never will."""
+        while self._theirs:
+            os.close(self._theirs.pop())
 
     def until(self, end: float) -> tuple[bytes, bytes]:
-        with selectors.DefaultSelector() as waiting:
-            for source in self._heard:
-                waiting.register(source, selectors.EVENT_READ, source)
-            os.set_blocking(self._sink.fileno(), False)
-            waiting.register(self._sink, selectors.EVENT_WRITE, self._sink)
-            while waiting.get_map():
-                ready = waiting.select(max(0.0, end - time.monotonic()))
-                if not ready:
-                    raise TimeoutError
-                for pipe in [key.data for key, _ in ready]:
-                    if not self._go_on(pipe):
-                        waiting.unregister(pipe)
-                        pipe.close()
-        return bytes(self._heard[self._source]), bytes(self._heard[self._complaints])
+        out, err, *sink = self._ours
+        waiting = select.poll()
+        steps = {out: self._hear, err: self._complain, **dict.fromkeys(sink, self._feed)}
+        for fd in steps:
+            waiting.register(fd, select.POLLOUT if fd in sink else select.POLLIN)
+        while steps:
+            ready = waiting.poll(max(0, math.ceil((end - time.monotonic()) * 1000)))
+            if not ready:
+                raise TimeoutError
+            for fd, _ in ready:
+                if not steps[fd](fd):
+                    del steps[fd]
+                    waiting.unregister(fd)
+                    self._ours.remove(fd)
+                    os.close(fd)
+        return bytes(self._out), bytes(self._err)
 
-    def _go_on(self, pipe: IO[bytes]) -> bool:
-        """Whether there is more to come through this pipe."""
-        return self._feed() if pipe is self._sink else self._listen(pipe)
-
-    def _feed(self) -> bool:
+    def _feed(self, fd: int) -> bool:
+        """Whether there is more to be fed."""
         try:
-            self._left = self._left[os.write(self._sink.fileno(), self._left[:_PIECE]) :]
+            self._left = self._left[os.write(fd, self._left[:_PIECE]) :]
         except BrokenPipeError:
             return False
         return bool(self._left)
 
-    def _listen(self, pipe: IO[bytes]) -> bool:
-        piece = os.read(pipe.fileno(), _PIECE)
-        heard = self._heard[pipe]
-        heard += piece
-        if pipe is self._complaints:
-            del heard[MAX_COMPLAINT:]
-        elif len(heard) > self._limit:
+    def _hear(self, fd: int) -> bool:
+        """Whether there may be more to be heard."""
+        piece = os.read(fd, _PIECE)
+        self._out += piece
+        if len(self._out) > self._limit:
             raise EffectError(f"The program said more than {self._limit:,} bytes and was ended.")
+        return bool(piece)
+
+    def _complain(self, fd: int) -> bool:
+        piece = os.read(fd, _PIECE)
+        self._err += piece[: MAX_COMPLAINT - len(self._err)]
         return bool(piece)

@@ -22,10 +22,17 @@ class SpecFolder:
         real = os.path.relpath(os.path.realpath(self._folder), os.path.realpath(self._top))
         self.path = real if inside else self._folder
         self._writer = Writer(self._folder, self._top)
+        self._known: tuple[reader.Found, Spec] | None = None
 
     def read(self) -> Spec:
-        """All that the files say, with every problem. Raises SpecError where there is no `tasks.yaml`."""
-        return reader.read(self._folder, self._top, self.path)
+        """All that the files say, with every problem. Raises SpecError where there is no `tasks.yaml`.
+
+        The files are read each time; only if their bytes are others than the last time, they are understood anew.
+        """
+        found, known = reader.fetch_all(self._folder, self._top, self.path), self._known
+        if known is None or known[0] != found:
+            known = self._known = (found, reader.spec_of(self._folder, self.path, found))
+        return known[1]
 
     def mark(
         self, statuses: Mapping[str, Status], commits: Mapping[str, str] | None = None, *, today: str | None = None

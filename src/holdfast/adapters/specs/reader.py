@@ -11,7 +11,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from holdfast.adapters.specs.texts import Text, load, problem_of, within
+from holdfast.adapters.specs.texts import Text, fetch, parse, problem_of, within
 from holdfast.adapters.specs.yaml_text import Node
 from holdfast.core.batches import faults, plan
 from holdfast.core.errors import BadInput, NotFound
@@ -45,22 +45,38 @@ _PLACES = (
 _NAMES_TOLD = 10
 
 
-def read(folder: str, top: str, shown: str) -> Spec:
-    """All that the files say. `shown` is what the folder is called in the answer."""
+Found = dict[str, bytes | BadInput]
+
+
+def fetch_all(folder: str, top: str, shown: str) -> Found:
+    """The bytes of each file that is there, or why they cannot be had. `shown` is what the folder is called in an error."""
     if not within(folder, top):
         raise SpecError(f"{shown} is a link that leaves the repository.")
     if not os.path.lexists(os.path.join(folder, TASKS)):
         raise SpecError(f"There is no {TASKS} in {shown}.", advice="A spec is a folder with a tasks.yaml.")
-    texts: dict[str, Text] = {}
-    problems: list[Problem] = []
+    found: Found = {}
     for name in FILES:
         try:
-            found = load(folder, name, top)
+            data = fetch(folder, name, top)
+        except BadInput as error:
+            found[name] = error
+        else:
+            found |= {} if data is None else {name: data}
+    return found
+
+
+def spec_of(folder: str, shown: str, found: Found) -> Spec:
+    """All that the files say."""
+    texts: dict[str, Text] = {}
+    problems: list[Problem] = []
+    for name, data in found.items():
+        try:
+            if isinstance(data, BadInput):
+                raise data
+            texts[name] = parse(os.path.join(folder, name), data)
         except BadInput as error:
             line, message = problem_of(error)
             problems.append(Problem(os.path.join(shown, name), line, message, fatal=name in (TASKS, NEEDS)))
-        else:
-            texts |= {name: found} if found else {}
     return _spec(shown, texts, problems)
 
 

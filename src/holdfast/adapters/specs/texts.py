@@ -52,6 +52,12 @@ def within(path: str, top: str) -> bool:
 
 def load(folder: str, name: str, top: str) -> Text | None:
     """The file of that name, or None. Raises BadFile with the path, and the line where there is one."""
+    data = fetch(folder, name, top)
+    return None if data is None else parse(os.path.join(folder, name), data)
+
+
+def fetch(folder: str, name: str, top: str) -> bytes | None:
+    """The bytes of the file of that name, or None."""
     path = os.path.join(folder, name)
     if not os.path.lexists(path):
         return None
@@ -60,7 +66,7 @@ def load(folder: str, name: str, top: str) -> Text | None:
     real = os.path.realpath(path)
     with opened(os.path.dirname(real)) as place:
         found = place.read(os.path.basename(real), MAX_BYTES)
-    return None if found is None else parse(path, found.data)
+    return None if found is None else found.data
 
 
 def parse(path: str, data: bytes) -> Text:
