@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from holdfast import config
 from holdfast.adapters import system
 from holdfast.core.errors import NotFound, UsageError
-from holdfast.core.ids import check_id
+from holdfast.core.ids import SPEC, check_id
 from holdfast.ports import Head, Store, Workspace
 from holdfast.stores.sqlite import SqliteStore
 
@@ -76,6 +76,17 @@ def find_run(store: Store, text: str) -> Head:
     if len(found) > 1:
         raise AmbiguousRun(text, [head.run_id for head in found])
     return found[0]
+
+
+def newest_run(store: Store, text: str) -> Head:
+    """The run that `find_run` finds; else the newest one of the mission or spec that is called `text`."""
+    try:
+        return find_run(store, text)
+    except NotFound:
+        for head in store.heads():
+            if head.projection.mission_id in (text, SPEC + text):
+                return head
+        raise
 
 
 def open_workspace(path: str, ignored: Sequence[str] = (), store: Store | None = None) -> Workspace:

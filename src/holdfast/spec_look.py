@@ -14,8 +14,7 @@ from holdfast.adapters.specs import SpecFolder, find, named
 from holdfast.core.batches import Batch, plan
 from holdfast.core.canonical import digest
 from holdfast.core.errors import HoldfastError
-from holdfast.core.ids import is_id
-from holdfast.core.plan import SPEC
+from holdfast.core.ids import SPEC, is_id
 from holdfast.core.shapes import RunState
 from holdfast.core.spec import Spec, refuse
 from holdfast.core.stops import is_resumable

@@ -29,7 +29,7 @@ from holdfast.core.checkpoint import Strictness
 from holdfast.core.drift import Policy
 from holdfast.core.errors import HoldfastError, LeaseLost, UsageError
 from holdfast.core.guards import Scope
-from holdfast.core.plan import SPEC
+from holdfast.core.ids import SPEC
 from holdfast.core.retry import Budget
 from holdfast.core.settings import FILE, Settings
 from holdfast.core.shapes import RunState

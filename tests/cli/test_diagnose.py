@@ -57,3 +57,15 @@ def test_a_run_that_lives_has_no_diagnosis(holdfast, writer):
     answer = holdfast("diagnose", "run-1")
     assert answer.code == exit_code("usage_error") and "is not at rest" in answer.err
     assert holdfast("diagnose", "nobody").code == exit_code("not_found")
+
+
+def test_a_mission_or_a_spec_is_named_for_its_newest_run(holdfast):
+    for run_id, mission in (("a-1", "mission"), ("a-2", "mission"), ("a-3", "spec.auth"), ("a-4", "other")):
+        with closing(app.open_store(str(holdfast.place))) as store, app.start_run(store, mission, run_id=run_id) as log:
+            log.record(RunStopped(reason="worker_failed"))
+    for text, run_id in (("mission", "a-2"), ("auth", "a-3"), ("spec.auth", "a-3"), ("a-1", "a-1")):
+        assert holdfast("diagnose", text, "--json").data["run_id"] == run_id
+        assert holdfast("show", text, "--json").data["run"]["run_id"] == run_id
+    assert holdfast("cancel", "auth", "--json").data
+    assert holdfast("show", "a-3", "--json").data["state"]["stop_reason"] == "cancelled"
+    assert holdfast("log", "nobody").code == exit_code("not_found")

@@ -17,7 +17,7 @@ from holdfast.core.shapes import EffectState, QuestionState, RunState
 
 AT = "2026-01-01T00:00:00.000000Z"
 KEYS = """schema_version run_id outcome stop_reason stop_reason_family exit_code primary_diagnosis diagnosis confidence signals
-next_actions resume_command resumable auto_resumable related_artifacts progress diagnosed_at"""
+next_actions resume_command resumes_at resumable auto_resumable related_artifacts progress diagnosed_at"""
 every_stop = pytest.mark.parametrize("stop", stops.all_stops(), ids=lambda stop: stop.code)
 
 
@@ -50,6 +50,13 @@ def test_every_stop_advises_at_most_three_commands_and_all_of_them_parse(stop):
     assert all(parses(action.command) and action.title and action.why for action in handed.actions)
     assert (handed.resume_command is not None) == stop.resumable
     assert handed.resume_command is None or parses(handed.resume_command)
+
+
+def test_a_run_that_waits_says_until_when():
+    later = "2026-01-01T05:00:00.000000Z"
+    handed = hand("quota_wait", sleeps={"woken": None, "limit": later})
+    assert json.loads(to_json(handed))["resumes_at"] == later
+    assert hand("quota_wait", sleeps={"woken": None}).resumes_at is None
 
 
 @every_stop

@@ -30,7 +30,7 @@ def command(run: str, answer: str | None, question: str | None, as_json: bool) -
     holdfast answer 8cb0f3ef blue --question colour
     """
     with app.reading() as store:
-        run_id = app.find_run(store, run).run_id
+        run_id = app.newest_run(store, run).run_id
         state = read_state(store, run_id)
     question_id = people.find_question(state, question)
     asked = state.questions[question_id]

@@ -26,7 +26,7 @@ def command(run: str, because: str, as_json: bool) -> None:
     holdfast cancel 8cb0f3ef --because "the order was withdrawn"
     """
     with app.reading() as store:
-        run_id = app.find_run(store, run).run_id
+        run_id = app.newest_run(store, run).run_id
     with closing(app.open_store()) as store:
         told = people.cancel(store, run_id, because, app.world(), app.redactor())
     report(run_id, told, as_json)

@@ -8,8 +8,8 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager, closing
 from typing import Any, NamedTuple
 
 import click
@@ -18,8 +18,9 @@ from click.core import ParameterSource
 from holdfast import app
 from holdfast.adapters.ledger import Ledger, lines_in
 from holdfast.cli import demo_spec
+from holdfast.cli.bars import Reached, bars
 from holdfast.cli.demo_spec import place
-from holdfast.cli.output import emit, json_option, say, warn
+from holdfast.cli.output import emit, json_option, say
 from holdfast.cli.render import paint, table
 from holdfast.core import stops
 from holdfast.core.errors import NotFound, UsageError
@@ -184,31 +185,12 @@ def torn_end(data: bytes) -> bytes:
 # --- what people and programs see
 
 
-@contextmanager
-def screen(demo: Demo) -> Iterator[Callable[[Killer], None]]:
-    """Progress on the error output: two bars on a terminal, a line for each kill elsewhere."""
-    if not sys.stderr.isatty():
-        yield lambda killer: warn(line_of(demo, killer))
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+def screen(demo: Demo) -> AbstractContextManager[Callable[[Killer], None]]:
+    return bars({"kills": demo.kills, "steps": demo.steps}, reached, lambda killer: line_of(demo, killer))
 
-    columns = (
-        TextColumn("{task.description:<6}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("{task.fields[last]}"),
-    )
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        kills, steps = (
-            bar.add_task(name, total=most, last="") for name, most in (("kills", demo.kills), ("steps", demo.steps))
-        )
 
-        def watch(killer: Killer) -> None:
-            bar.update(kills, completed=killer.kills, last=f"at '{killer.last}'")
-            bar.update(steps, completed=len(killer.looks[-1].finished))
-
-        yield watch
+def reached(killer: Killer) -> Reached:
+    return {"kills": killer.kills, "steps": len(killer.looks[-1].finished)}, f"at '{killer.last}'"
 
 
 def line_of(demo: Demo, killer: Killer) -> str:

@@ -10,12 +10,13 @@ import os
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any, NamedTuple
 
 from holdfast import app, config
 from holdfast.adapters.specs import SpecFolder
-from holdfast.cli.output import emit, escape, say, warn
+from holdfast.cli.bars import Reached, bars
+from holdfast.cli.output import emit, escape, say
 from holdfast.cli.render import paint, table
 from holdfast.core import stops
 from holdfast.core.errors import NotFound, UsageError
@@ -162,30 +163,12 @@ def checkpoint_of(shop: Workshop) -> dict[str, Any]:
 # --- what people and programs see
 
 
-@contextmanager
-def screen(demo: Demo) -> Iterator[Callable[[Killer], None]]:
-    """Progress on the error output: two bars on a terminal, a line for each life elsewhere."""
-    if not sys.stderr.isatty():
-        yield lambda killer: warn(line_of(killer))
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+def screen(demo: Demo) -> AbstractContextManager[Callable[[Killer], None]]:
+    return bars({"kills": demo.kills, "tasks": len(TASKS)}, reached, line_of)
 
-    columns = (
-        TextColumn("{task.description:<6}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("{task.fields[last]}"),
-    )
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        kills = bar.add_task("kills", total=demo.kills, last="")
-        tasks = bar.add_task("tasks", total=len(TASKS), last="")
 
-        def watch(killer: Killer) -> None:
-            bar.update(kills, completed=killer.kills, last=killer.where)
-            bar.update(tasks, completed=killer.looks[-1].tasks_done)
-
-        yield watch
+def reached(killer: Killer) -> Reached:
+    return {"kills": killer.kills, "tasks": killer.looks[-1].tasks_done}, killer.where
 
 
 def line_of(killer: Killer) -> str:

@@ -25,7 +25,7 @@ def command(run: str, as_json: bool) -> None:
     holdfast diagnose 8cb0f3ef
     """
     with app.reading() as store:
-        head = app.find_run(store, run)
+        head = app.newest_run(store, run)
         state = read_state(store, head.run_id)
     if status_word(head) in ("running", "ready"):
         raise UsageError(f"Run {head.run_id} is not at rest.", advice=f"`holdfast log {head.run_id} -f` follows it.")

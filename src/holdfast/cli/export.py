@@ -26,7 +26,7 @@ def command(run: str, file: str, force: bool, as_json: bool) -> None:
     """Write RUN to FILE, events and artifacts, one JSON object to a line; - is standard output."""
     check_output(file, as_json)
     with app.reading() as store:
-        done = write(store, app.find_run(store, run), file, force)
+        done = write(store, app.newest_run(store, run), file, force)
     if as_json:
         emit({"file": file, **done._asdict()})
     elif file != "-":

@@ -30,7 +30,7 @@ def command(run: str, at: int | None, new_id: str | None, as_json: bool) -> None
     holdfast fork 8cb0f3ef --at 12 --as second-try
     """
     with app.reading() as store:
-        run_id = app.find_run(store, run).run_id
+        run_id = app.newest_run(store, run).run_id
     chosen = system.new_run_id() if new_id is None else new_id
     with closing(app.open_store()) as store:
         report(fork(store, run_id, chosen, app.world(), app.redactor(), at), as_json)

@@ -66,7 +66,7 @@ def command(run: str, follow: bool, after: int, limit: int | None, kinds: tuple[
         return (line(record) for record in records if not kinds or record.kind in kinds)
 
     with closing(app.open_configured(where, read_only=True)) as store:
-        run_id = app.find_run(store, run).run_id
+        run_id = app.newest_run(store, run).run_id
         if not follow:
             write_lines(islice(chosen(store.read(run_id, after)), left))
             return

@@ -24,7 +24,7 @@ from holdfast.cli.render import pairs, short, table
 from holdfast.core import stops
 from holdfast.core.errors import HoldfastError, InvalidId, LeaseHeld, NotFound, UsageError
 from holdfast.core.events import DriftFound
-from holdfast.core.plan import SPEC
+from holdfast.core.ids import SPEC
 from holdfast.engine.people import Ambiguous, Look, look
 from holdfast.engine.stopping import NotResumable, PlanChanged
 from holdfast.ports import Head, Store

@@ -46,7 +46,7 @@ def command(
     settled_as = the_one(chosen)
     given = read_receipt(receipt, settled_as)
     with app.reading() as store:
-        run_id = app.find_run(store, run).run_id
+        run_id = app.newest_run(store, run).run_id
     with closing(app.open_store()) as store:
         key, state = people.settle(
             store, run_id, effect, settled_as, app.world(), app.redactor(), evidence=evidence, receipt=given

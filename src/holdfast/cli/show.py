@@ -50,7 +50,7 @@ def command(run: str, thing: str | None, diff: bool, raw: bool, output: str | No
         import_module("holdfast.cli.show_checkpoint").show(thing or run, diff, as_json)  # starts git
         return
     with app.reading() as store:
-        head = app.find_run(store, run)
+        head = app.newest_run(store, run)
         if raw or output is not None:
             write_bytes(stored_bytes(store, head.run_id, thing), output, as_json)
         elif thing is None:
@@ -63,7 +63,7 @@ def is_run(text: str) -> bool:
     """Whether a run here is called that. What is no run may be a checkpoint; if it is that neither, so it is said."""
     with app.reading() as store:
         try:
-            app.find_run(store, text)
+            app.newest_run(store, text)
         except NotFound:
             return not import_module("holdfast.cli.show_checkpoint").is_there(text)
     return True

@@ -56,7 +56,7 @@ def command(run: str | None, everything: bool, as_json: bool) -> int:
 
 
 def verify(store: Store, run: str | None) -> Report:
-    heads = list(store.heads()) if run is None else [app.find_run(store, run)]
+    heads = list(store.heads()) if run is None else [app.newest_run(store, run)]
     steps = counter("Verifying", sum(head.seq for head in heads))
     watching = cast("Store", Watching(store, steps))
     with closing(steps):

@@ -66,7 +66,7 @@ class Context(NamedTuple):
 
 
 class Handoff(NamedTuple):
-    """All of it. `resume_command` is None for a run that does not go on."""
+    """All of it. `resume_command` is None for a run that does not go on; `resumes_at` is when what it waits for is due."""
 
     run_id: str
     title: str
@@ -75,6 +75,7 @@ class Handoff(NamedTuple):
     diagnosis: Diagnosis
     actions: tuple[Action, ...]
     resume_command: str | None
+    resumes_at: str | None
     context: Context
 
 
@@ -88,6 +89,7 @@ def handoff(state: RunState, diagnosis: Diagnosis, context: Context) -> Handoff:
         diagnosis,
         tuple(map(_action, _commands(state, stop)[:MOST_ACTIONS])),
         command("resume", state.run_id) if stop.resumable and is_id(state.run_id) else None,
+        next((until for until in state.sleeps.values() if until is not None), None),
         context,
     )
 
@@ -145,6 +147,7 @@ def as_data(handed: Handoff) -> dict[str, Any]:
         "signals": [one._asdict() for one in found.evidence],
         "next_actions": [action._asdict() for action in handed.actions],
         "resume_command": handed.resume_command,
+        "resumes_at": handed.resumes_at,
         "resumable": stop.resumable,
         "auto_resumable": stop.auto_resumable,
         "related_artifacts": dict(context.artifacts),

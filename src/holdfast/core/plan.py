@@ -14,6 +14,7 @@ import msgspec
 
 from holdfast.core.canonical import digest
 from holdfast.core.events import DriftFound, Policy, Verdict
+from holdfast.core.ids import SPEC
 from holdfast.core.moves import REMEDIES
 from holdfast.core.shapes import (
     FINISHED,
@@ -32,7 +33,6 @@ from holdfast.core.stops import is_resumable, lookup, snippet
 RowKind = Literal["step", "effect", "question", "sleep", "checkpoint"]
 RowMove = Literal["replay", "run", "settle", "ask", "blocked", "wait"]
 
-SPEC = "spec."  # a mission that Holdfast itself goes on with
 ID_LENGTH = 16
 SETTLEMENTS = ("--done", "--not-done", "--abandon")
 _NEEDS_A_PERSON = ("blocked", "ask")
