@@ -1,6 +1,7 @@
 """What every test shares: one deterministic property-test profile, honest skips, and the table of points tried."""
 
 import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,9 @@ settings.register_profile(
     "holdfast", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow], database=None
 )
 settings.load_profile("holdfast")
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a shell starts what runs behind it so, and children inherit it
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 IN_CI = os.environ.get("HOLDFAST_CI") == "1"
 

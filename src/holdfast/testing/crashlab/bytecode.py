@@ -7,6 +7,7 @@ run under a fault, and the check in a fresh child. Nothing here opens a store in
 from __future__ import annotations
 
 import faulthandler
+import gc
 import json
 import os
 import random
@@ -64,6 +65,7 @@ class Ending(NamedTuple):
 def in_child(job: Callable[[Tell], None], timeout: float = 30.0) -> Ending:
     """Run the job in a forked child, which may die at any moment; what it told is kept. Silence for `timeout` s is a hang."""
     reader, writer = os.pipe()
+    gc.freeze()  # so that no collection in the child touches, and thereby copies, what the parent has
     pid = os.fork()
     if pid == 0:
         _be_child(job, reader, writer)
