@@ -14,11 +14,13 @@ from holdfast.core.agents import (
     Places,
     call,
     filled,
+    hinted,
     profile_from,
     shipped,
     shipped_profile,
 )
 from holdfast.core.errors import BadInput, TooLarge
+from holdfast.core.reports import BEGIN, END
 
 
 def places(prompt="Do it.", **more):
@@ -164,9 +166,13 @@ CLAUDE = [
 ]
 GEMINI = [
     {"type": "init", "session_id": "g-1"},
-    {"type": "message", "role": "assistant", "content": "a", "delta": True},
     {"type": "message", "role": "user", "content": "no"},
-    {"type": "message", "role": "assistant", "content": "b", "delta": True},
+    {"type": "message", "role": "assistant", "content": "Let me", "delta": True},
+    {"type": "message", "role": "assistant", "content": " look.", "delta": True},
+    {"type": "tool_use", "tool_name": "run_shell_command", "tool_id": "1", "parameters": {"command": "ls"}},
+    {"type": "tool_result", "tool_id": "1", "status": "success", "output": ""},
+    {"type": "message", "role": "assistant", "content": "BEGIN_JSON\n", "delta": True},
+    {"type": "message", "role": "assistant", "content": "{}", "delta": True},
     {"type": "result", "status": "error", "error": {"message": "bad"}, "stats": {"total_tokens": 5}},
 ]
 OPENCODE = [
@@ -178,7 +184,7 @@ OPENCODE = [
 HEARD = {
     "codex": (CODEX, ("t-1", "last", None, 20, ("oops", "failed"))),
     "claude": (CLAUDE, ("c-1", "well", 0.25, None, ())),
-    "gemini": (GEMINI, ("g-1", "ab", None, 5, ("bad",))),
+    "gemini": (GEMINI, ("g-1", "Let me look.\nBEGIN_JSON\n{}", None, 5, ("bad",))),
     "opencode": (OPENCODE, ("o-1", "hi there", 0.75, 14, ())),
 }
 
@@ -234,6 +240,20 @@ def test_text_is_read_after_its_words_and_its_end_is_the_result():
     listener.hear("warned", is_error=True)
     said = listener.said()
     assert said.money == pytest.approx(0.03) and said.result.endswith("done") and said.complaints == "warned"
+
+
+def test_an_error_in_text_is_a_line_that_begins_with_it():
+    listener = Listener(shipped_profile("aider"))
+    limit = "litellm.RateLimitError: RateLimitError: OpenAIException - slow down"
+    for line in (limit, "Retrying in 0.2 seconds...", "    except litellm.RateLimitError:", " litellm.Timeout: no"):
+        listener.hear(line)
+    assert listener.said().errors == (limit,)
+
+
+def test_what_an_agent_has_to_know_beside_its_prompt_ends_it():
+    told = hinted(shipped_profile("aider"), "Do it.\n")
+    assert told.startswith("Do it.\n\n") and told.endswith(f"{BEGIN} and {END}.\n")
+    assert hinted(shipped_profile("codex"), "Do it.\n") == "Do it.\n"
 
 
 def test_a_document_is_read_from_a_file_or_from_the_output():

@@ -110,6 +110,15 @@ ERRORS = {
     "connect ECONNREFUSED 127.0.0.1:1": "network",
     "Temporary failure in name resolution": "network",
     "unexpected status 502 Bad Gateway": "network",
+    "litellm.BadGatewayError: BadGatewayError: OpenAIException - upstream": "network",
+    "litellm.ServiceUnavailableError: ServiceUnavailableError: OpenAIException - busy": "network",
+    "litellm.RateLimitError: OpenAIException - You exceeded your current quota, see the plan.": "quota",
+    'litellm.APIError: OpenrouterException - {"error":{"message":"Insufficient credits.","code":402}}': "quota",
+    "litellm.NotFoundError: OpenAIException - there is no such model": "crash",
+    '[API Error: {"error":{"code":400,"message":"API key not valid.","status":"INVALID_ARGUMENT"}}]': "auth",
+    '{"reason":"API_KEY_INVALID"}': "auth",
+    "[API Error: You have exhausted your daily quota on this model.]\nPlease wait.": "quota",
+    "[API Error: The model is overloaded. Please try again later.]": "rate_limit",
     "something else went wrong": "crash",
 }
 
@@ -131,6 +140,8 @@ LINES = {
     "API Error: Connection error.": "network",
     "[agent] Error: Not logged in": "auth",
     "Claude usage limit reached|1794834000": "quota",
+    "Please set an Auth method in your /home/me/.gemini/settings.json or a variable": "auth",
+    "Invalid auth method selected.": "auth",
     "E   assert 'rate limit exceeded' == 'ok'": "crash",
     "FAILED tests/test_limit.py::test_usage_limit_reached - rate limit exceeded": "crash",
     "AssertionError: assert rate limit exceeded": "crash",
@@ -191,6 +202,8 @@ def test_long_lines_take_little_time(piece):
         "Session not found",
         "Error: session ses_1 does not exist",
         "Could not find session x",
+        "Error resuming session: No previous sessions found for this project.",
+        'Error resuming session: Invalid session identifier "1234".',
     ],
 )
 def test_a_session_that_the_agent_does_not_know_is_noticed(text):

@@ -40,6 +40,7 @@ class Listener:
         self._profile = profile
         self._output, self._complaints = _Tail(MAX_KEPT), _Tail(MAX_COMPLAINTS)
         self._values: dict[tuple[str, int], Any] = {}
+        self._joining: frozenset[tuple[str, int]] = frozenset()  # what the object before this one was a piece of
         self.progress = ""
         self._errors: deque[str] = deque(maxlen=MAX_ERRORS)
         self._finds = {name: getattr(profile, name) for name in NAMES}
@@ -75,16 +76,19 @@ class Listener:
     def _look(self, value: Any) -> None:
         if not isinstance(value, dict):
             return
+        held = set()
         for name, finds in self._finds.items():
             for number, find in enumerate(finds):
                 if not find.after and _holds(find, value):
+                    held.add((name, number))
                     self._take((name, number), find, _at(value, find.path))
+        self._joining = frozenset(held)
 
     def _look_in_text(self, line: str) -> None:
         for name, finds in self._finds.items():
             for number, find in enumerate(finds):
-                words = line.partition(find.after)[2].split() if find.after else ()
-                self._take((name, number), find, words[0] if words else None)
+                if find.after and find.after in line:
+                    self._take((name, number), find, _after(find.after, line, name))
 
     def _take(self, place: tuple[str, int], find: Find, value: Any) -> None:
         if value is None:
@@ -96,7 +100,8 @@ class Listener:
         elif place not in self._values or find.which == "last":
             self._values[place] = value
         elif find.which == "join":
-            self._values[place] = f"{self._values[place]}{value}"[-MAX_KEPT:]
+            between = "" if place in self._joining else "\n"
+            self._values[place] = f"{self._values[place]}{between}{value}"[-MAX_KEPT:]
         elif find.which == "sum":
             self._values[place] = (_number(self._values[place]) or 0) + (_number(value) or 0)
 
@@ -136,6 +141,13 @@ class _Tail:
 
     def text(self) -> str:
         return "\n".join(self._lines)
+
+
+def _after(words: str, line: str, name: str) -> str | None:
+    """The word behind these; of errors the whole line, and only where it begins with them: code may hold them too."""
+    if name == "errors":
+        return line if line.startswith(words) else None
+    return next(iter(line.partition(words)[2].split()), None)
 
 
 def _decoded(data: bytes) -> Any:

@@ -9,11 +9,15 @@ _CLAUDE = (
     *("claude", "--print", "--output-format", "stream-json", "--verbose", "--permission-mode", "acceptEdits"),
     *("--allowedTools", "Bash,Edit,Write", "--add-dir", "{folder}", "--model", "{model}"),
 )
-_GEMINI = ("gemini", "--yolo", "--skip-trust", "--output-format", "stream-json", "--model", "{model}")
+_GEMINI = (
+    *("gemini", "--yolo", "--skip-trust", "--output-format", "stream-json", "--include-directories", "{folder}"),
+    *("--model", "{model}"),
+)
 _OPENCODE = ("opencode", "run", "--format", "json", "--auto", "--model", "{model}")
 _AIDER = (
-    *("aider", "--yes-always", "--no-check-update", "--no-show-model-warnings", "--analytics-disable", "--no-pretty"),
-    *("--no-stream", "--no-auto-commits", "--no-dirty-commits", "--no-gitignore", "--no-suggest-shell-commands"),
+    *("aider", "--yes-always", "--no-check-update", "--no-show-release-notes", "--no-show-model-warnings"),
+    *("--no-analytics", "--no-detect-urls", "--disable-playwright", "--no-pretty", "--no-fancy-input", "--stream"),
+    *("--no-auto-commits", "--no-dirty-commits", "--no-gitignore", "--no-suggest-shell-commands", "--map-tokens", "0"),
     *("--input-history-file", "{folder}/aider-input", "--message-file", "{prompt}", "--model", "{model}"),
 )
 
@@ -89,6 +93,7 @@ SHIPPED: dict[str, dict[str, Any]] = {
         "trust": "It edits files and runs commands without asking, with all the rights of the user; it has no sandbox here.",
         "cannot": (
             "After a kill it no longer knows of the tool call that was cut off.",
+            "It takes an @ in a prompt for the name of a file: it adds that file where there is one, and sets blanks before it.",
             "It does not say what it costs, only how many tokens it used.",
         ),
     },
@@ -120,11 +125,18 @@ SHIPPED: dict[str, dict[str, Any]] = {
         "resume": (*_AIDER, "--chat-history-file", "{session}", "--restore-chat-history"),
         "session_is": "{folder}/aider-chat.md",
         "money": ({"after": "Cost: $", "which": "sum"},),
+        "errors": ({"after": "litellm."},),
+        "hint": "You cannot run commands, and you cannot write the file of the report: make no edit for it, or all your edits "
+        "are refused. End your answer with the report, between the lines BEGIN_JSON and END_JSON.",
+        "edits_last": True,
+        "env": {"COLUMNS": "1000000", "BROWSER": "true"},  # it would break lines, and open pages that errors name
         "version": ("aider", "--version"),
-        "trust": "It edits files without asking; it is told to suggest no commands.",
+        "trust": "It edits files without asking, with all the rights of the user; it is told to suggest no commands.",
         "cannot": (
             "It has no sessions: a resume only reads the chat of the earlier start again, and a reply that was cut off is lost.",
-            "It runs no commands, so it cannot run the tests that it writes.",
+            "It runs no commands but its own check of syntax, so it cannot run the tests that it writes.",
+            "It sees only files that the prompt or its answer names; its map of the repository leaves files in the work tree.",
+            "It leaves with 0 whatever happens, and tries for more than a minute before it tells of a limit.",
             "It does not say how many tokens it used in a form that can be relied on.",
         ),
     },

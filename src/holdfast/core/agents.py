@@ -27,7 +27,8 @@ Which: TypeAlias = Literal["first", "last", "sum", "join"]
 class Find(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """Where a value stands: in objects whose `where` holds, at `path` (keys, or numbers in lists, with dots between them).
 
-    In output that is text, `after` is what stands before the value on its line.
+    In output that is text, `after` is what stands before the value on its line; an error is a whole line that begins with it.
+    `join` puts pieces together: those that follow one another directly are one text, others begin a new line.
     """
 
     path: str = ""
@@ -40,7 +41,8 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """One agent. `{prompt}` is the text of the prompt, or the path of its file where `prompt_by` is "file".
 
     `output_file` is where the agent writes its structured output, if not to its standard output; `session_is` names
-    the session beforehand where the agent lets us; `progress` is what to show of it;
+    the session beforehand where the agent lets us; `progress` is what to show of it; `hint` ends all that it is told;
+    `edits_last`: its answer comes before its edits, so that a report in it counts only if it came to its end by itself;
     `whole_session` names what it counts over all starts of a session; `cannot` says what it is not able to do.
     """
 
@@ -57,6 +59,8 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     tokens: tuple[Find, ...] = ()
     errors: tuple[Find, ...] = ()
     progress: tuple[Find, ...] = ()
+    hint: str = ""
+    edits_last: bool = False
     whole_session: tuple[Literal["tokens", "money"], ...] = ()
     env: dict[str, str] = {}
     version: tuple[str, ...] = ()
@@ -163,6 +167,10 @@ def call(profile: Profile, places: Places) -> Call:
     stdin = places.prompt.encode("utf-8", "replace") if profile.prompt_by == "stdin" else None
     named = filled(profile.session_is, places) if profile.session_is else None
     return Call(argv, stdin, places.session or named)
+
+
+def hinted(profile: Profile, prompt: str) -> str:
+    return f"{prompt.rstrip()}\n\n{profile.hint}\n" if profile.hint else prompt
 
 
 def filled(text: str, places: Places) -> str:

@@ -34,6 +34,7 @@ _WORDS: tuple[tuple[Kind, str], ...] = (
     (
         "auth",
         r"not logged in|please (?:run .{0,40}login|log ?in|sign ?in)|invalid (?:api|x-api|bearer)[- ]?key|incorrect api key"
+        r"|please set an auth method|invalid auth method|api[ _]key[ _](?:not[ _]valid|invalid)"
         r"|(?:api key|token|credentials?|session) (?:has |have )?(?:expired|(?:is |are )?(?:invalid|missing|not set|revoked))"
         r"|authentication[_ ](?:error|failed|required)|authenticationerror|oauth token (?:has )?expired|no api key"
         r"|(?:status(?: code)?:?|error:?|http) 40[13]\b|401 unauthorized|403 forbidden|permission_error",
@@ -43,7 +44,7 @@ _WORDS: tuple[tuple[Kind, str], ...] = (
         r"(?:you['’]?ve |you have )?(?:hit|reached|exceeded) your (?:usage|plan|weekly|monthly|daily|5-hour|session|current) ?"
         r"(?:limit|quota)?|(?:usage|weekly|monthly|daily|session|plan|opus|5-hour) limit (?:has been )?(?:reached|exceeded)"
         r"|you exceeded your current quota|(?:quota|credits?)(?: has| have)?(?: been)? (?:exceeded|exhausted)"
-        r"|insufficient[_ ]quota|credit balance is too low|resource_exhausted|exhausted your (?:capacity|daily quota)"
+        r"|insufficient[_ ](?:quota|credits)|credit balance is too low|resource_exhausted|exhausted your (?:capacity|daily quota)"
         r"|usage_limit_(?:reached|exceeded)|out of credits",
     ),
     (
@@ -59,7 +60,7 @@ _WORDS: tuple[tuple[Kind, str], ...] = (
         r"|name or service not known|temporary failure in name resolution|network is unreachable"
         r"|fetch failed|error sending request|stream disconnected|apiconnectionerror|(?:tls|ssl) handshake"
         r"|(?:status(?: code)?:?|error:?|http) 50[0234]\b|50[234] (?:bad gateway|service unavailable|gateway time-?out)"
-        r"|internal ?server ?error|request timed out",
+        r"|(?:internal ?server|service ?unavailable|bad ?gateway) ?error|request timed out",
     ),
 )
 _ANYWHERE = tuple((kind, re.compile(words, re.IGNORECASE)) for kind, words in _WORDS)
@@ -102,7 +103,8 @@ def _snippet(text: str) -> str:
 
 _GONE = re.compile(
     r"(?:no|unknown|invalid) (?:such )?(?:session|conversation|rollout|thread)\b|(?:session|conversation|rollout|thread)\b"
-    r".{0,120}(?:not found|does not exist|no longer exists|could not be found)|could not find (?:the )?(?:session|conversation)",
+    r".{0,120}(?:not found|does not exist|no longer exists|could not be found)|could not find (?:the )?(?:session|conversation)"
+    r"|no previous sessions found",
     re.IGNORECASE,
 )
 

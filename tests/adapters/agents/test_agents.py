@@ -9,6 +9,7 @@ import signal
 import time
 from datetime import UTC, datetime
 
+import msgspec
 import pytest
 
 from holdfast.adapters.agents.agents import Agents
@@ -300,6 +301,21 @@ def test_a_report_that_was_delivered_before_the_kill_counts(tmp_path):
         )
         left = desk.agents.left("k-1", "implement")
         assert left.report.status == "success" and len(left.evidence) == 1, to
+
+
+def test_an_answer_that_comes_before_the_edits_counts_only_at_the_end_of_them(tmp_path):
+    said = {**SUCCESS, "to": "output"}
+    for number, (acts, counts) in enumerate((([said], True), ([said, {"do": "crash", "code": 1}], False))):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        desk = Desk(folder, *acts)
+        late = msgspec.structs.replace(profile(folder, *acts), edits_last=True)
+        desk.agents = Agents({"scripted": late}, run_of(folder), str(folder / "stages"), os.environ, NO_SECRETS)
+        assert (desk.ask().report is not None) == counts and "END_JSON" in desk.text("output.log")
+        left = desk.agents.left("k-1", "implement")
+        assert left.report is None and "END_JSON" in left.tail, (
+            "who comes later cannot know whether it came to the edits"
+        )
 
 
 def test_another_hosts_work_is_not_touched(tmp_path):

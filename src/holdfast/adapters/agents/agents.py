@@ -123,7 +123,8 @@ class Agents:
         listener = Listener(self._profiles[agent])
         for line in read_whole(os.path.join(folder, OUTPUT)).decode("utf-8", "replace").splitlines():
             listener.hear(line)
-        return listener.said()
+        said = listener.said()
+        return said._replace(result="") if self._profiles[agent].edits_last else said
 
 
 def _lost_session(done: Done) -> bool:

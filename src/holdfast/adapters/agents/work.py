@@ -16,7 +16,7 @@ from holdfast.adapters.agents.installed import find_program
 from holdfast.adapters.agents.notes import Note, Notes, counted_before, note_down, only_new
 from holdfast.adapters.agents.runner import OUTPUT, PROMPT, Ears, Order, Outcome, dispatch
 from holdfast.core.agent_output import Listener, Said
-from holdfast.core.agents import Places, Profile, call, filled
+from holdfast.core.agents import Places, Profile, call, filled, hinted
 from holdfast.core.limits import Trouble, classify
 from holdfast.core.redact import Redactor
 from holdfast.core.reports import MAX_BYTES, Kind, Report, Unreadable, extract
@@ -60,7 +60,7 @@ class Done(NamedTuple):
 def run(profile: Profile, work: Work, environ: Mapping[str, str], redactor: Redactor, ears: Ears | None = None) -> Done:
     """Start it, or go on with its session, and see it to its end. What it is given and what it says is redacted on disk."""
     ears = ears or Ears()
-    work = work._replace(prompt=redactor.text(work.prompt))
+    work = work._replace(prompt=hinted(profile, redactor.text(work.prompt)))
     places = Places(
         prompt=work.prompt,
         prompt_file=os.path.join(work.folder, PROMPT),
@@ -94,6 +94,8 @@ def run(profile: Profile, work: Work, environ: Mapping[str, str], redactor: Reda
         listener.read(_clean_document(document, work.folder, redactor))
     said = listener.said()
     said = said._replace(session=said.session or planned.session, result=redactor.text(said.result))
+    if profile.edits_last and (outcome.ended_by, outcome.exit_code) != ("exit", 0):
+        said = said._replace(result="")
     return _done(outcome, only_new(said, profile, counted, work.folder), work, redactor)
 
 
