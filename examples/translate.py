@@ -33,10 +33,10 @@ def translate(chapter: Chapter) -> str:
     return chapter.title.upper()
 
 
-def publish(texts: list[str]) -> int:
+def publish(texts: list[str]) -> None:
     print("publishing")
     with open(BOOK / "published.txt", "a") as file:
-        return file.write("\n".join(texts) + "\n---\n")
+        file.write("\n".join(texts) + "\n---\n")
 
 
 def already_published(texts: list[str]) -> bool:

@@ -57,6 +57,24 @@ def test_the_example_survives_kills(tmp_path, seed):
     assert sum(line.startswith("translating") for line in said) <= CHAPTERS + kills
 
 
+def test_the_example_passes_our_own_crash_tester(tmp_path):
+    (tmp_path / "world").mkdir()
+    command = [
+        sys.executable,
+        "-m",
+        "holdfast",
+        "killtest",
+        "--world",
+        "world",
+        "--",
+        sys.executable,
+        str(TRANSLATE),
+        "book",
+    ]
+    done = subprocess.run([*command, "0"], cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
 def test_the_example_is_short():
     assert len(TRANSLATE.read_text().splitlines()) <= 55
 

@@ -140,7 +140,9 @@ class AsyncRun(LiveRun):
         await drive(self._budgets.spend(tokens, money, step_id))
 
     async def note(self, text: str) -> None:
-        await self._book.record(NoteRecorded(text=text))
+        note = NoteRecorded(text=text)
+        if not self._retelling.is_known(note):
+            await self._book.record(note)
 
     async def workspace(
         self, path: str = ".", *, allow: Sequence[str] = (), deny: Sequence[str] = (), ignored: Sequence[str] = ()

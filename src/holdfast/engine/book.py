@@ -17,11 +17,11 @@ from typing import Any, NamedTuple, TypeAlias
 
 from holdfast.core.checkpoint import Strictness
 from holdfast.core.drift import Policy
-from holdfast.core.errors import HoldfastError, IllegalEvent, UsageError
+from holdfast.core.errors import HoldfastError, IllegalEvent, LeaseError, LeaseLost, UsageError
 from holdfast.core.events import Event
 from holdfast.core.retry import Budget
 from holdfast.core.shapes import FINISHED, STOPPED, RunState
-from holdfast.core.stops import snippet
+from holdfast.core.stops import is_resumable, snippet
 from holdfast.engine.log import RunLog
 from holdfast.engine.stopping import NameClash, NotResumable, Stopped, stopped
 from holdfast.ports import Store, Workspace
@@ -75,6 +75,8 @@ class Book:
         self.names: dict[str, Place] = {}
         self.wish: Callable[[], Part] | None = None
         self.resumed = False
+        self.began_at = 0  # the last event before the code of this process
+        self.anew = False  # whether this process has begun something that was not done before
         self.checkpoints = self.new_lock()
         self.arrived: set[str] = set()  # repositories that were compared with the log
         self.slept = 0.0  # seconds in which the run waited for a time
@@ -165,6 +167,7 @@ class Book:
             raise NotResumable(
                 self.log.run_id, "it is finished, and its code now asks for something that it did not do"
             )
+        self.anew = True
 
     def boundary(self) -> Part:
         """Between two pieces of work: here a run stops if somebody wishes it."""
@@ -176,6 +179,10 @@ class Book:
         said = tuple(map(self.short, evidence))
         yield partial(self.record, *first, stopped(reason, *said))
         return Stopped(self.log.run_id, reason, said)
+
+    def is_lost(self, error: BaseException | None) -> bool:
+        """Whether an error says that this run is no longer ours. One about another run, which its code drives, does not."""
+        return isinstance(error, LeaseLost) and error.run_id in (self.log.run_id, "")
 
     def said(self, error: BaseException) -> str:
         return self.short(f"{type(error).__name__}: {error}")
@@ -229,9 +236,13 @@ def drive(part: Part) -> Any:
 
 
 def reason_of(error: BaseException) -> str:
-    """The stop reason of an error that left the code of a run."""
+    """The stop reason of an error that left the code of a run.
+
+    Whoever can still say so has neither lost its store nor ended for good: a reason that means that is about something else.
+    """
     if isinstance(error, KeyboardInterrupt):
         return "user_stopped"
     if isinstance(error, HoldfastError):
-        return error.reason
+        is_ours = is_resumable(error.reason) and not isinstance(error, LeaseError)
+        return error.reason if is_ours else "step_failed"
     return "step_failed" if isinstance(error, Exception) else "interrupted"

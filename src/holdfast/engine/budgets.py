@@ -10,6 +10,7 @@ from holdfast.core.events import BudgetSpent
 from holdfast.core.retry import Budget, time_of
 from holdfast.core.values import Record
 from holdfast.engine.book import Book, Part
+from holdfast.engine.retelling import Retelling
 
 _BEGINS = frozenset({"run_started", "run_resumed"})
 _SLEEPS = {"sleep_started": 1, "sleep_ended": -1}
@@ -18,8 +19,9 @@ _SLEEPS = {"sleep_started": 1, "sleep_ended": -1}
 class Budgets:
     """What one run may still use up."""
 
-    def __init__(self, book: Book) -> None:
+    def __init__(self, book: Book, retelling: Retelling) -> None:
         self._book = book
+        self._retelling = retelling
         self._limits: Budget = book.options.budget
         self._ran_before = 0.0
         self._began = time.monotonic()
@@ -33,7 +35,9 @@ class Budgets:
         self._began = time.monotonic()
 
     def spend(self, tokens: int, money: float, step_id: str | None) -> Part:
-        yield partial(self._book.record, BudgetSpent(tokens=tokens, money=float(money), step_id=step_id))
+        event = BudgetSpent(tokens=tokens, money=float(money), step_id=step_id)
+        if not self._retelling.is_known(event):
+            yield partial(self._book.record, event)
         yield from self.check()
 
     def check(self, attempts: int = 0) -> Part:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 import msgspec
 
 from holdfast.core.canonical import canonical, digest
-from holdfast.core.errors import LeaseLost, TooLarge, UsageError
+from holdfast.core.errors import TooLarge, UsageError
 from holdfast.core.events import EffectFailed, EffectFinished, EffectSettled, EffectStarted, Policy
 from holdfast.core.keys import business_key
 from holdfast.core.moves import REMEDIES, remedy
@@ -217,9 +217,9 @@ class Effects:
         try:
             value = yield deed.act
             self._observed("end", deed)
-        except LeaseLost:
-            raise
         except Exception as error:
+            if self._book.is_lost(error):
+                raise
             found = yield from self._after_error(deed, error)
             if found is None:
                 raise

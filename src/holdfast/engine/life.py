@@ -86,7 +86,12 @@ class Life:
         clean = book.log.redact.body(canonical_inputs(self._inputs))
         if state.seq == 0:
             yield from self._start(clean)
-            return
+        else:
+            yield from self._go_on(clean)
+        book.began_at = book.state.seq
+
+    def _go_on(self, clean: bytes) -> Part:
+        book, state = self._book, self._book.state
         if state.mission_id != self._mission_id:
             raise UsageError(
                 f"Run {state.run_id} belongs to mission {state.mission_id!r:.80}, not {self._mission_id!r:.80}."
@@ -129,7 +134,7 @@ class Life:
         book, lost = self._book, self._keeper.lost
         if error is None and lost is not None:
             raise LeaseLost(lost.run_id, lost.epoch)
-        if isinstance(error, LeaseLost) or lost is not None:
+        if book.is_lost(error) or lost is not None:
             return
         if error is None:
             yield from self._finish(set(names))

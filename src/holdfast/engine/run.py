@@ -26,6 +26,7 @@ from holdfast.engine.effects import Effects, Ready
 from holdfast.engine.life import Life
 from holdfast.engine.log import RunLog
 from holdfast.engine.marks import Marks
+from holdfast.engine.retelling import Retelling
 from holdfast.engine.steps import Steps, secret_name
 from holdfast.engine.stopping import Stopped
 from holdfast.engine.waits import LONGEST_STAY, Waits
@@ -46,7 +47,8 @@ class LiveRun:
         self.inputs = inputs
         self._book = book
         drifting = self._drifting = Drifting(book)
-        self._budgets = Budgets(book)
+        self._retelling = Retelling(book)
+        self._budgets = Budgets(book, self._retelling)
         self._steps = Steps(book, drifting, self._budgets)
         self._effects = Effects(book, self._budgets, drifting)
         self._waits = Waits(book)
@@ -204,7 +206,10 @@ class Run(LiveRun):
         drive(self._budgets.spend(tokens, money, step_id))
 
     def note(self, text: str) -> None:
-        self._book.record(NoteRecorded(text=text))
+        """Write something down for whoever reads the log. What a resumed run says again on its way is not written twice."""
+        note = NoteRecorded(text=text)
+        if not self._retelling.is_known(note):
+            self._book.record(note)
 
     def workspace(
         self, path: str = ".", *, allow: Sequence[str] = (), deny: Sequence[str] = (), ignored: Sequence[str] = ()

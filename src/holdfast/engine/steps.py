@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 
 from holdfast.core.canonical import canonical_plain
-from holdfast.core.errors import HoldfastError, LeaseLost, UsageError
+from holdfast.core.errors import HoldfastError, UsageError
 from holdfast.core.events import Event, StepFailed, StepFinished, StepStarted
 from holdfast.core.retry import ONCE, Retry, as_retry, later, seconds_until
 from holdfast.core.shapes import RUNNING, StepState
@@ -153,6 +153,7 @@ class Steps:
             if state.status != RUNNING:
                 return None
             book.guard()
+            book.anew = True
             this.begin(state.seq)
             self._going[this.name] = this
         return True
@@ -246,9 +247,9 @@ class Steps:
 
     def failed(self, this: Call, error: Exception, again: bool = False) -> Part:
         """Record the failure. True: it is to be tried again, and the time for that has come."""
-        if isinstance(error, LeaseLost):
-            raise error
         book = self._book
+        if book.is_lost(error):
+            raise error
         retry_at = later(book.log.world.now(), this.retry.pause(this.attempt)) if again else None
         failed = StepFailed(step_id=this.name, attempt=this.attempt, error=book.said(error), retry_at=retry_at)
         with book.lock:
