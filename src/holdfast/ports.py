@@ -87,6 +87,9 @@ class Store(Protocol):
     def read(self, run_id: str, after: int = 0, limit: int | None = None) -> Iterator[Record]:
         """Events of one run in sequence, as stored. Never writes."""
 
+    def strays(self) -> list[tuple[str, int, str]]:
+        """What is here of runs that `heads` cannot list though they have been: run, its last event, the damage. Never writes."""
+
     def post(self, run_id: str, kind: str, body: str) -> int:
         """Leave a message for a run, without a lease; durable on return. Its id is greater than that of any before it.
 

@@ -176,6 +176,9 @@ class Facts:
     def heads(self, limit=None, after=None, unfinished=False):
         return iter(())
 
+    def strays(self):
+        return []
+
 
 def judged(seen: Seen, store=None, problem=None) -> dict[str, str]:
     return {finding.check: finding.level for finding in examine(store, problem, seen)}

@@ -189,6 +189,54 @@ def test_a_lost_tail_is_refused_with_its_own_exit_code(place, capsys):
     assert "lost the end of its log" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("where", ["true", "run_no = 1", "run_no = 2"])
+def test_a_run_that_is_gone_from_the_list_is_refused_with_its_own_exit_code(place, capsys, where):
+    alter(place, f"delete from runs where {where}")
+    before = every_byte(place.parent)
+    for command in (["verify"], ["status"], ["doctor"]):
+        assert perform(command) == stops.exit_code("tail_lost")
+        assert every_byte(place.parent) == before
+        said = "".join(capsys.readouterr())
+        assert "is gone from the list of runs" in said
+        assert "Put the newer copy" in said
+
+
+@pytest.mark.parametrize(
+    ("where", "left", "whole"), [("true", (1, 2), 0), ("run_no = 1", (1,), 1), ("run_no = 2", (2,), 1)]
+)
+def test_a_run_that_is_gone_from_the_list_is_named_without_a_witness_too(place, capsys, where, left, whole):
+    alter(place, f"delete from runs where {where}")
+    place.with_name("holdfast.db-witness").unlink()
+    before = every_byte(place.parent)
+    assert perform(["verify"]) == stops.exit_code("log_damaged")
+    assert every_byte(place.parent) == before
+    out = capsys.readouterr().out
+    assert f"As they were written: {whole} of 2 runs" in out
+    for number in left:
+        assert f"run number {number}, event 5: Its events are here" in out
+    assert perform(["verify", "--json"]) == stops.exit_code("log_damaged")
+    told = json.loads(capsys.readouterr().out)
+    assert [run["run_id"] for run in told["runs"] if run["findings"]] == [f"number {number}" for number in left]
+
+
+def test_a_lost_run_is_still_named_when_new_ones_have_come(place, capsys):
+    alter(place, "delete from runs")
+    place.with_name("holdfast.db-witness").unlink()
+    with app.open_store() as store, app.start_run(store, "m", run_id="run-3") as log:
+        log.record(NoteRecorded(text="new"))
+    assert perform(["verify"]) == stops.exit_code("log_damaged")
+    assert "As they were written: 1 of 3 runs" in capsys.readouterr().out
+    assert perform(["verify", "run-3"]) == 0
+    assert perform(["status"]) == 0
+
+
+def test_a_run_without_any_of_its_events_is_named(place, capsys):
+    alter(place, f"delete from events where place < {2 << 32}")
+    place.with_name("holdfast.db-witness").unlink()
+    assert perform(["verify"]) == stops.exit_code("log_damaged")
+    assert "run run-1, event 0: It was at event 5, and has no events now." in capsys.readouterr().out
+
+
 def test_the_worst_finding_decides_the_exit_code(place, capsys):
     alter(
         place,

@@ -458,6 +458,98 @@ def test_a_deleted_log_is_lost(folder, opened):
     refused(opened, folder / NAME, errors.TailLost)
 
 
+GONE = {
+    "all": "delete from runs",
+    "the first": "delete from runs where run_no = 1",
+    "the last": "delete from runs where run_no = 2",
+    "moved": "update runs set run_no = 7 where run_no = 1",
+}
+
+
+@pytest.mark.parametrize("name", GONE)
+def test_a_run_that_is_gone_from_the_list_is_lost_though_its_events_are_there(folder, opened, name):
+    alter(folder / NAME, GONE[name])
+    assert "is gone from the list of runs" in str(refused(opened, folder / NAME, errors.TailLost))
+
+
+def lasting(store: SqliteStore) -> list[tuple[str, int]]:
+    return [(run_id, last) for run_id, last, _ in store.strays()]
+
+
+@pytest.mark.parametrize(
+    ("name", "left"), [("all", ["number 1", "number 2"]), ("the first", ["number 1"]), ("the last", ["number 2"])]
+)
+def test_a_new_run_takes_no_number_that_a_lost_run_had(folder, name, left):
+    path = folder / NAME
+    alter(path, GONE[name])
+    Path(f"{path}-witness").unlink()
+    with SqliteStore(path, boot_id="b") as store:
+        a_run(store, "run-3")
+        a_run(store, "run-4")
+        assert lasting(store) == [(run, 6) for run in left]
+    with SqliteStore(path, boot_id="b", read_only=True) as store:
+        assert {head.run_id for head in store.heads()} >= {"run-3", "run-4"}
+        assert [found for head in store.heads() for found in verify_run(store, head.run_id).findings] == []
+        assert lasting(store) == [(run, 6) for run in left]
+
+
+def test_a_run_that_the_witness_has_forgotten_strays_when_it_is_gone_from_the_list(tmp_path):
+    path = tmp_path / "f" / NAME
+    with SqliteStore(path, boot_id="b") as store:
+        for number in range(1, 71):
+            a_run(store, f"run-{number:02}", notes=1)
+        assert store.strays() == []
+    alter(path, "delete from runs where run_no in (3, 4, 30)")
+    with SqliteStore(path, boot_id="b", read_only=True) as store:
+        assert lasting(store) == [("number 3", 4), ("number 4", 4), ("number 30", 4)]
+
+
+def test_a_run_that_has_lost_all_its_events_strays(folder):
+    alter(folder / NAME, f"delete from events where place < {2 << 32}")
+    (folder / f"{NAME}-witness").unlink()
+    with SqliteStore(folder / NAME, boot_id="b", read_only=True) as store:
+        assert lasting(store) == [("run-1", 0)]
+
+
+LEFT: dict[str, Callable[[SqliteStore], object]] = {
+    "a message": lambda store: store.post("run-1", "question", "for run-1 alone"),
+    "a snapshot": lambda store: store.save_snapshot("run-1", 1, b"{}"),
+}
+
+
+@pytest.mark.parametrize("what", LEFT)
+def test_a_new_run_gets_nothing_that_was_left_for_a_lost_one(tmp_path, what):
+    path = tmp_path / "f" / NAME
+    with SqliteStore(path, boot_id="b") as store:
+        store.take("run-1", Owner("h", "b", 1, "1"), 30)
+        LEFT[what](store)
+    alter(path, "delete from runs")
+    with SqliteStore(path, boot_id="b") as store:
+        a_run(store, "run-2")
+        assert store.messages("run-2") == []
+        assert store.load_snapshot("run-2") is None
+
+
+def test_a_writer_whose_run_is_deleted_under_it_has_lost_it(folder):
+    with SqliteStore(folder / NAME, boot_id="b") as store, RunLog(store, "run-1", a_world("more")) as log:
+        log.record(NoteRecorded(text="before"))
+        other = apsw.Connection(str(folder / NAME))
+        other.execute("delete from runs where run_no = 1")
+        other.close()
+        with pytest.raises(errors.LeaseLost):
+            log.record(NoteRecorded(text="after"))
+
+
+def test_an_event_at_the_last_place_there_can_be_ends_no_search_and_starts_no_run(folder):
+    columns = "kind, version, at, op, hash, steps_done, steps_open, effects_open, body"
+    alter(folder / NAME, f"insert into events (place, {columns}) select {(1 << 63) - 1}, {columns} from events limit 1")
+    with SqliteStore(folder / NAME, boot_id="b") as store:
+        assert lasting(store) == [(f"number {(1 << 31) - 1}", 0xFFFFFFFF)]
+        with pytest.raises(errors.StoreUnreadable):
+            a_run(store, "run-3")
+        assert {head.run_id for head in store.heads()} == {"run-1", "run-2"}
+
+
 def test_a_last_event_with_another_hash_is_lost(folder, opened):
     alter(folder / NAME, "update events set hash = zeroblob(32) where place = (select max(place) from events)")
     refused(opened, folder / NAME, errors.TailLost)

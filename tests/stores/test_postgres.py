@@ -582,6 +582,18 @@ def test_an_append_on_another_history_is_refused(url, store):
     assert store.head("run").seq == 1
 
 
+def test_a_run_that_is_gone_from_the_list_strays_and_is_not_begun_again(url, store):
+    for run_id in ("run-1", "run-2", "run-3"):
+        store.append(store.take(run_id, ME, 600), chain(run_id, 2), SHOWN)
+    assert store.strays() == []
+    sql(url, "delete from holdfast.runs where run_id in ('run-1', 'run-3')")
+    assert [(run_id, last) for run_id, last, _ in store.strays()] == [("run-1", 2), ("run-3", 2)]
+    with pytest.raises(errors.LogDamaged):
+        store.append(store.take("run-1", ME, 600), chain("run-1", 1), SHOWN)
+    assert [(run_id, last) for run_id, last, _ in store.strays()] == [("run-1", 2), ("run-3", 2)]
+    assert whole(store, "run-2")
+
+
 def test_damaged_artifact_bytes_are_noticed(url, store):
     data = random.Random(3).randbytes(100_000)
     digest = store.put_artifact(data)

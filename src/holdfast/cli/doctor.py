@@ -16,11 +16,9 @@ from holdfast.cli.render import paint
 from holdfast.core import stops
 from holdfast.core.errors import HoldfastError, TailLost, UsageError
 from holdfast.core.state import seal
-from holdfast.engine.health import FAIL, Finding, Seen, drifted_snapshots, examine
+from holdfast.engine.health import FAIL, Finding, Seen, drifted_snapshots, examine, what_to_do
 from holdfast.engine.log import read_head
 from holdfast.ports import Store
-
-ACCEPT = "Put the newer copy of the store back, or go on without those events: `holdfast doctor --fix --accept-loss`."
 
 
 @click.command()
@@ -83,8 +81,12 @@ def show(findings: list[Finding], done: list[str]) -> None:
 
 def repair(where: config.Config, accept_loss: bool) -> Iterator[str]:
     """Mirrors only. The log is never changed, and nothing that cannot be rebuilt is deleted."""
-    if app.has_store(where):
-        yield from repair_store(where, accept_loss)
+    try:
+        if app.has_store(where):
+            yield from repair_store(where, accept_loss)
+    except HoldfastError as problem:
+        problem.advice = what_to_do(problem)
+        raise
     for path in [] if where.on_server else surroundings.remove_drafts(where.place):
         yield f"Removed the unfinished draft {path}."
 
@@ -93,9 +95,8 @@ def repair_store(where: config.Config, accept_loss: bool) -> Iterator[str]:
     """Opening for writing makes a missing witness anew; one that accuses the log is set aside only if told to."""
     try:
         store = app.open_configured(where)
-    except TailLost as loss:
+    except TailLost:
         if not accept_loss:
-            loss.advice = ACCEPT
             raise
         kept = app.set_witness_aside(where)
         yield f"Accepted that events are lost. The witness that knows of them is kept as {kept}."

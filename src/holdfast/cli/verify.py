@@ -16,7 +16,7 @@ from holdfast.cli.export import counted, counter
 from holdfast.cli.output import emit, escape, json_option, run_argument, say
 from holdfast.cli.render import paint
 from holdfast.core import stops
-from holdfast.core.errors import UsageError
+from holdfast.core.errors import LogDamaged, UsageError
 from holdfast.engine.log import Finding, Verification, verify_run
 from holdfast.engine.transfer import check_artifacts
 from holdfast.ports import Record, Store
@@ -60,7 +60,13 @@ def verify(store: Store, run: str | None) -> Report:
     steps = counter("Verifying", sum(head.seq for head in heads))
     watching = cast("Store", Watching(store, steps))
     with closing(steps):
-        return Report([verify_one(watching, head.run_id) for head in heads])
+        listed = [verify_one(watching, head.run_id) for head in heads]
+    return Report(listed if run is not None else [*listed, *unlisted(store)])
+
+
+def unlisted(store: Store) -> Iterator[Verification]:
+    for run_id, last, damage in store.strays():
+        yield Verification(run_id, last, (Finding(run_id, last, damage, LogDamaged.reason),))
 
 
 def verify_one(store: Store, run_id: str) -> Verification:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from datetime import datetime
 from typing import NamedTuple
 
-from holdfast.core.errors import HoldfastError, NotFound, TailLost
+from holdfast.core.errors import HoldfastError, LogDamaged, NotFound, StoreBusy, StoreUnreadable, TailLost
 from holdfast.engine.log import SNAPSHOT_DRIFT, verify_run
 from holdfast.ports import Head, Store
 
@@ -22,6 +22,14 @@ LOW_BYTES, FULL_BYTES = 1 << 30, 64 << 20
 CLOCK_SLACK = 60.0
 RECENT = 200
 NAMED = 5
+ACCEPT = "holdfast doctor --fix --accept-loss"
+BACKUP = "Keep the files as they are, and put a backup of the store in their place."
+ADVICE = {
+    TailLost.reason: f"Put the newer copy of the store back, or go on without what is lost: `{ACCEPT}`.",
+    LogDamaged.reason: BACKUP,
+    StoreUnreadable.reason: BACKUP,
+    StoreBusy.reason: "Wait until the process that is writing has ended, then look again.",
+}
 DURABLE = {"fsync": "on", "full_page_writes": "on"}
 
 
@@ -44,25 +52,57 @@ class Seen(NamedTuple):
     drafts: tuple[str, ...] = ()
 
 
+Check = Callable[[Store, Seen], Iterator[Finding]]
+
+
 def examine(store: Store | None, problem: HoldfastError | None, seen: Seen) -> Iterator[Finding]:
-    """Every finding. Without a store only what was seen around it is judged."""
-    yield from opening(store, problem, seen)
-    for look in AROUND:
-        yield from look(seen)
+    """Every finding, the same one once. Without a store only what was seen around it is judged."""
+    told: set[str] = set()
+    for finding in look(store, problem, seen):
+        if finding.sentence not in told:
+            told.add(finding.sentence)
+            yield finding
+
+
+def look(store: Store | None, problem: HoldfastError | None, seen: Seen) -> Iterator[Finding]:
+    if problem is not None:
+        yield unopened(problem, seen)
+    if store is not None:
+        yield from attempt(opened, store, seen)
+    for around in AROUND:
+        yield from around(seen)
     if store is not None:
         for check in INSIDE:
-            yield from check(store, seen)
+            yield from attempt(check, store, seen)
 
 
-def opening(store: Store | None, problem: HoldfastError | None, seen: Seen) -> Iterator[Finding]:
+def unopened(problem: HoldfastError, seen: Seen) -> Finding:
     if isinstance(problem, NotFound):
-        yield Finding("store", OK, f"There is no store at {seen.place} yet; the first run makes one.")
-    elif problem is not None:
-        fix = "holdfast doctor --fix --accept-loss" if isinstance(problem, TailLost) else ""
-        yield Finding("store", FAIL, str(problem), fix, problem.reason)
-    elif store is not None:
-        facts = store.facts()
-        yield Finding("store", OK, f"{seen.place} opens: {facts['runs']} runs, {facts['events']} events.")
+        return Finding("store", OK, f"There is no store at {seen.place} yet; the first run makes one.")
+    return failed("store", problem)
+
+
+def opened(store: Store, seen: Seen) -> Iterator[Finding]:
+    facts = store.facts()
+    yield Finding("store", OK, f"{seen.place} opens: {facts['runs']} runs, {facts['events']} events.")
+
+
+def attempt(check: Check, store: Store, seen: Seen) -> Iterator[Finding]:
+    """What a check cannot read is a finding too."""
+    try:
+        yield from check(store, seen)
+    except HoldfastError as problem:
+        yield failed("store", problem)
+
+
+def failed(check: str, problem: HoldfastError) -> Finding:
+    fix = ACCEPT if isinstance(problem, TailLost) else ""
+    return Finding(check, FAIL, f"{problem} {what_to_do(problem)}".rstrip(), fix, problem.reason)
+
+
+def what_to_do(problem: HoldfastError) -> str:
+    """The advice of whoever is already looking with doctor: never to look with doctor."""
+    return ADVICE.get(problem.reason, problem.advice)
 
 
 # --- around the store
@@ -208,9 +248,21 @@ def tails(store: Store, seen: Seen) -> Iterator[Finding]:
     short = [head for head in store.heads(limit=RECENT) if next(store.read(head.run_id, head.seq - 1, 1), None) is None]
     for head in short:
         sentence = f"Run {head.run_id} was at event {head.seq}, which is gone from its log."
-        yield Finding("tails", FAIL, sentence, "holdfast doctor --fix --accept-loss", TailLost.reason)
+        yield Finding("tails", FAIL, sentence, ACCEPT, TailLost.reason)
     if not short:
         yield Finding("tails", OK, f"The last {RECENT} runs are as long as they ever were.")
+
+
+def runs(store: Store, seen: Seen) -> Iterator[Finding]:
+    """A run that was recorded must be listed, and a run that is listed must have been recorded."""
+    strays = store.strays()
+    for run_id, last, damage in strays[:NAMED]:
+        sentence = f"Run {run_id}, event {last}: {damage}. {BACKUP}"
+        yield Finding("runs", FAIL, sentence, "" if last else ACCEPT, LogDamaged.reason)
+    if len(strays) > NAMED:
+        yield Finding("runs", FAIL, f"{len(strays) - NAMED} more runs are lost.", "holdfast verify", LogDamaged.reason)
+    if not strays:
+        yield Finding("runs", OK, "Every run that has events is listed.")
 
 
 def drifted_snapshots(store: Store) -> Iterator[str]:
@@ -225,4 +277,4 @@ def drifted_snapshots(store: Store) -> Iterator[str]:
 
 
 AROUND: tuple[Callable[[Seen], Iterator[Finding]], ...] = (disk, filesystem, modes, drafts)
-INSIDE: tuple[Callable[[Store, Seen], Iterator[Finding]], ...] = (engine, witness, clock, owners, tails, snapshots)
+INSIDE: tuple[Check, ...] = (engine, witness, clock, runs, owners, tails, snapshots)

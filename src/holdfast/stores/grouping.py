@@ -10,6 +10,7 @@ from holdfast.core.ids import check_op, is_kind
 from holdfast.ports import Append, Lease, Projection, Record
 
 MAX_MESSAGE = 16 * 1024
+UNLISTED = "its events are here, but the list of runs lacks it"
 
 
 class Appends(Protocol):

@@ -130,6 +130,9 @@ class MemoryStore:
             found = run.records[after:] if run else []
         yield from found[:limit]
 
+    def strays(self) -> list[tuple[str, int, str]]:
+        return []  # events are kept in their run
+
     def post(self, run_id: str, kind: str, body: str) -> int:
         check_message(kind, body)
         with self._lock:

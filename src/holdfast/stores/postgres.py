@@ -26,7 +26,7 @@ from holdfast.core.errors import (
 from holdfast.core.ids import check_digest, check_id, is_id
 from holdfast.ports import Head, Lease, Message, Owner, Projection, Record
 from holdfast.stores import blobs, postgres_tables
-from holdfast.stores.grouping import check_message
+from holdfast.stores.grouping import UNLISTED, check_message
 from holdfast.stores.postgres_commit import Appender
 from holdfast.stores.postgres_link import Link, PatientConnection
 from holdfast.stores.postgres_sql import PostgresLender
@@ -190,6 +190,9 @@ class PostgresStore:
             if len(rows) < size:
                 return
             after, left = rows[-1][1], None if left is None else left - size
+
+    def strays(self) -> list[tuple[str, int, str]]:
+        return [(run_id, last, UNLISTED) for run_id, last in self._all("strays", {})]
 
     # --- messages
 

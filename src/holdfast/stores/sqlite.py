@@ -15,7 +15,7 @@ from holdfast.core.errors import LeaseHeld, LeaseLost, NotFound, StoreUnreadable
 from holdfast.core.ids import check_digest, check_id, is_id
 from holdfast.ports import Head, Lease, Message, Owner, Projection, Record
 from holdfast.stores import blobs, sqlite_file
-from holdfast.stores.grouping import check_message
+from holdfast.stores.grouping import UNLISTED, check_message
 from holdfast.stores.locks import LifeLocks
 from holdfast.stores.sqlite_commit import Committer, Holding
 from holdfast.stores.sqlite_file import SQL
@@ -90,6 +90,12 @@ class SqliteStore:
         """Runs that once stood further than their log goes: run, events it had, events it has."""
         with self._reading() as reader:
             return every(reader, "shortened", ())
+
+    def strays(self) -> list[tuple[str, int, str]]:
+        with self._reading() as reader:
+            numbers, short = every(reader, "strays", ()), every(reader, "shortened", ())
+        gone = [(run_id, 0, f"it was at event {had}, and has no events now") for run_id, had, has in short if not has]
+        return [(f"number {number}", last, UNLISTED) for number, last in numbers] + gone
 
     def accept_loss(self, run_id: str, seq: int, projection: Projection) -> None:
         """A person's decision: a run that was cut off is as long as its log now."""

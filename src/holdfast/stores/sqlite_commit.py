@@ -282,7 +282,7 @@ class Committer:
         end = one(connection, "event", (holding.base | last.seq,))
         if there == _mark(first) and end == _mark(last):
             return None
-        epoch, held, reached = one(connection, "standing", (holding.number,))
+        epoch, held, reached = one(connection, "standing", (holding.number,)) or (0, False, 0)
         if epoch != lease.epoch or not held:
             return LeaseLost(lease.run_id, lease.epoch)
         before = one(connection, "event", (holding.base | first.seq - 1,))

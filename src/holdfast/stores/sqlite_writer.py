@@ -22,7 +22,7 @@ from holdfast.core.errors import (
 from holdfast.stores import sqlite_file
 from holdfast.stores.lending import nested
 from holdfast.stores.sqlite_file import SQL, translate
-from holdfast.stores.witness import GROUPS, Witness, sightings
+from holdfast.stores.witness import GROUPS, Sighting, Witness, sightings
 
 LAGGING, MISSING, MADE_AGAIN = "lagging", "missing", "made again"
 SHIFT = 32
@@ -217,7 +217,7 @@ class Writer:
 
 
 def check_witness(connection: apsw.Connection, path: str) -> tuple[str, str]:
-    """Every head the witness saw must be in the log, with its hash. The store's id, and the state of its witness."""
+    """Every head the witness saw must be in the log, with its hash and its run. The store's id, and the state of its witness."""
     rows = list(connection.execute(SQL["store"]))
     store_id = str(rows[0][0]) if rows else ""
     if len(store_id) != 32 or not store_id.isascii():
@@ -226,11 +226,17 @@ def check_witness(connection: apsw.Connection, path: str) -> tuple[str, str]:
     for sighting in seen or ():
         if sighting.store_id != store_id:
             raise TailLost(path, "its witness belongs to another store")
-        row = one(connection, "event", (sighting.place,))
-        if row is None or row[1] != sighting.hash:
-            what = "is missing" if row is None else "is another one"
-            raise TailLost(path, f"event {sighting.place & SEQ} of run number {sighting.place >> SHIFT} {what}")
+        row = one(connection, "sighted", (sighting.place,))
+        if row != (sighting.hash, 1):
+            raise TailLost(path, _loss(sighting, row))
     return store_id, MISSING if seen is None else LAGGING
+
+
+def _loss(sighting: Sighting, row: tuple[bytes, int] | None) -> str:
+    event, run = f"event {sighting.place & SEQ}", f"run number {sighting.place >> SHIFT}"
+    if row is not None and row[0] == sighting.hash:
+        return f"{run} is gone from the list of runs, though {event} of it is here"
+    return f"{event} of {run} is {'missing' if row is None else 'another one'}"
 
 
 def one(connection: apsw.Connection, query: str, values: tuple[Any, ...] = ()) -> Any:

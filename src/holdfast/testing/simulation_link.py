@@ -135,6 +135,9 @@ class Link:
     def heads(self, limit: int | None = None, after: str | None = None, unfinished: bool = False) -> Iterator[Head]:
         return self.model.store.heads(limit, after, unfinished)
 
+    def strays(self) -> list[tuple[str, int, str]]:
+        return self.model.store.strays()
+
     def transact(self, lease: Lease, work: Callable[[Sql], Append]) -> None:
         self.model.store.transact(lease, work)
 

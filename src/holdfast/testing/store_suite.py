@@ -71,6 +71,14 @@ class StoreSuite(MessagePromises, SqlPromises):
             assert list(store.heads()) == []
             assert store.head("run-1") is None
 
+    def test_nothing_strays_from_a_run_while_the_store_is_whole(self, tmp_path: Path) -> None:
+        with self.store(tmp_path) as store:
+            assert store.strays() == []
+            self.author(store, "run-1").begin()
+            self.author(store, "run-2", 2)
+            store.post("run-2", "question", "before its first event")
+            assert store.strays() == []
+
     def test_runs_are_listed_newest_first_in_pages(self, tmp_path: Path) -> None:
         with self.store(tmp_path) as store:
             for number in range(5):

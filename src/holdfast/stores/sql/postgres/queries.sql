@@ -129,6 +129,17 @@ from runs where seq > 0 and status <> 'finished' and run_id < %(before)s order b
 select run_id, seq, kind, version, at, body, hash, op from events
 where run_id = %(run_id)s and seq > %(after)s order by seq limit %(limit)s
 
+-- runs with events that are not listed, and where their events end; steps from run to run, not from event to event
+-- name: strays
+with recursive used as (
+    (select run_id from events order by run_id limit 1)
+    union all
+    select (select events.run_id from events where events.run_id > used.run_id order by events.run_id limit 1)
+    from used where used.run_id is not null
+)
+select run_id, (select max(seq) from events where events.run_id = used.run_id)
+from used where run_id is not null and not exists (select from runs where runs.run_id = used.run_id and runs.seq > 0)
+
 -- a message is counted and left in one statement; the token is unique, so one that is repeated goes in once
 -- name: post
 with counted as (

@@ -31,8 +31,11 @@ select run_no, epoch, owner_host, owner_boot, owner_pid, owner_started, lease_un
        (select max(place) from events where place > run_no << 32 and place < (run_no + 1) << 32), kept_seq
 from runs where run_id = ?
 
+-- a number above every one that anything here carries: what a lost run left behind never becomes a part of another
 -- name: new_run
-insert into runs (run_id) values (?)
+insert into runs (run_no, run_id) values (1 + max(
+    coalesce((select max(run_no) from runs), 0), coalesce((select max(place) from events), 0) >> 32,
+    coalesce((select max(run_no) from snapshots), 0), coalesce((select max(run_no) from messages), 0)), ?)
 
 -- name: lease
 update runs
@@ -63,6 +66,16 @@ select run_id, kept_seq, reached from (
                               where place > run_no << 32 and place < (run_no + 1) << 32) as reached
     from runs
 ) where kept_seq > reached
+
+-- numbers with events and no run, and where their events end; steps from number to number, not from event to event
+-- name: strays
+with recursive used (number) as (
+    select min(place) >> 32 from events
+    union all
+    select (select min(place) >> 32 from events where place > (number << 32 | 0xffffffff)) from used where number is not null
+)
+select number, (select max(place) & 0xffffffff from events where place <= (number << 32 | 0xffffffff))
+from used where number is not null and not exists (select 1 from runs where run_no = number)
 
 -- a loss that a person accepted: what is there now is what there is
 -- name: accept_loss
@@ -98,6 +111,9 @@ values (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)
 
 -- name: event
 select op, hash from events where place = ?
+
+-- name: sighted
+select hash, exists (select 1 from runs where run_no = place >> 32) from events where place = ?
 
 -- name: events
 select place, kind, version, at, op, hash, body from events
