@@ -16,7 +16,7 @@ CORE = "src/holdfast/core"
 ENGINE = "src/holdfast/engine"
 ENGINE_FILES = (
     "arrival", "async_run", "book", "budgets", "checkpoints", "decorators", "drifting", "effects", "forms", "life", "marks",
-    "resume", "run", "steps", "stopping", "waits", "workspaces",
+    "resume", "retelling", "run", "steps", "stopping", "waits", "workspaces",
 )  # fmt: skip
 CORE_FLOOR, ENGINE_FLOOR = 100.0, 95.0
 

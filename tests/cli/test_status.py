@@ -6,9 +6,13 @@ import os
 import pty
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import pytest
+
+from holdfast import app
+from holdfast.core.events import RunStopped
 
 
 def test_without_a_store_it_says_so_and_makes_nothing(holdfast, tmp_path):
@@ -159,3 +163,12 @@ def test_worktrees_share_the_store_of_their_repository(holdfast, tmp_path: Path)
     for folder in (top, tmp_path / "tree"):
         data = holdfast("status", "--json", cwd=folder, HOLDFAST_STORE="").data
         assert data["store"] == str(top / ".holdfast" / "holdfast.db")
+
+
+def test_a_run_with_an_effect_of_unknown_outcome_is_shown_with_commands_that_can_be_typed(holdfast, make_run):
+    make_run("run-1", ending="open")
+    with closing(app.open_store(str(holdfast.place))) as store, app.write_run(store, "run-1") as log:
+        log.record(RunStopped(reason="effect_unknown"))
+    actions = holdfast("status", "run-1", "--json").data["run"]["next_actions"]
+    assert actions[:2] == ["holdfast settle run-1 --done mail-1", "holdfast settle run-1 --not-done mail-1"]
+    assert holdfast(*actions[0].split()[1:]).code == 0

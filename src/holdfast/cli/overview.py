@@ -1,4 +1,4 @@
-"""What a list of runs says of each: what it is, seen from here, and why it rests. Folds nothing, writes nothing.
+"""What a list of runs says of each: what it is, seen from here, and why it rests. Writes nothing.
 
 Kept apart from `status` so that the plain call loads neither a parser of arguments nor an event.
 """
@@ -6,6 +6,7 @@ Kept apart from `status` so that the plain call loads neither a parser of argume
 from __future__ import annotations
 
 from collections.abc import Iterator
+from importlib import import_module
 from itertools import islice
 from typing import Any
 
@@ -33,7 +34,7 @@ def show_status(run: str | None = None, limit: int | None = LIMIT, as_json: bool
         return
     try:
         if run is not None:
-            show_one(app.find_run(store, run), as_json)
+            show_one(store, app.find_run(store, run), as_json)
         else:
             show_many(store, where, limit, as_json)
     finally:
@@ -114,12 +115,12 @@ def as_data(head: Head) -> dict[str, Any]:
     }
 
 
-def show_one(head: Head, as_json: bool) -> None:
+def show_one(store: Store, head: Head, as_json: bool) -> None:
     if as_json:
-        emit({"run": as_data(head) | {"next_actions": next_actions(head)}})
+        emit({"run": as_data(head) | {"next_actions": next_actions(store, head)}})
         return
     pairs(describe(head, app.now()))
-    for action in next_actions(head):
+    for action in next_actions(store, head):
         say(f"  {action}")
 
 
@@ -142,6 +143,13 @@ def describe(head: Head, now: str) -> list[tuple[str, object]]:
     ]
 
 
-def next_actions(head: Head) -> list[str]:
+def next_actions(store: Store, head: Head) -> list[str]:
+    """The commands of the registry. Those that settle an effect name the one that is open, for which the log is read."""
     reason = reason_of(head)
-    return [] if reason is None else list(stops.next_actions(reason, head.run_id))
+    if reason is None:
+        return []
+    if not head.projection.effects_open:
+        return list(stops.next_actions(reason, head.run_id))
+    state = import_module("holdfast.engine.log").read_state(store, head.run_id)
+    found: list[str] = import_module("holdfast.core.handoff").commands(state, stops.lookup(reason))
+    return found

@@ -87,14 +87,14 @@ def handoff(state: RunState, diagnosis: Diagnosis, context: Context) -> Handoff:
         OUTCOMES.get(stop.family, "stopped"),
         stop,
         diagnosis,
-        tuple(map(_action, _commands(state, stop)[:MOST_ACTIONS])),
+        tuple(map(_action, commands(state, stop)[:MOST_ACTIONS])),
         command("resume", state.run_id) if stop.resumable and is_id(state.run_id) else None,
         next((until for until in state.sleeps.values() if until is not None), None),
         context,
     )
 
 
-def _commands(state: RunState, stop: Stop) -> list[str]:
+def commands(state: RunState, stop: Stop) -> list[str]:
     """The registry's commands; those that name an effect or a question name the one that is open."""
     found: list[str] = []
     for text in next_actions(stop.code, state.run_id):

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from holdfast.core.errors import HoldfastError
 from holdfast.core.events import RunStopped
-from holdfast.core.stops import diagnose, exit_code
+from holdfast.core.stops import diagnose, exit_code, is_resumable
 
 
 class Stopped(SystemExit):
@@ -24,7 +24,8 @@ class Stopped(SystemExit):
         self.diagnosis = found.diagnosis
 
     def __str__(self) -> str:
-        return f"Run {self.run_id} stopped: {self.reason}. {self.diagnosis}"
+        further = f" `holdfast resume {self.run_id}` shows what comes next." if is_resumable(self.reason) else ""
+        return f"Run {self.run_id} stopped: {self.reason}. {self.diagnosis}{further}"
 
 
 class NotResumable(HoldfastError):
