@@ -7,10 +7,12 @@ import subprocess
 import sys
 from contextlib import closing
 
+import apsw
 import pytest
 
 from holdfast import app
 from holdfast.core.events import CheckpointComplete, EffectStarted, StepFinished, StepStarted
+from holdfast.core.stops import exit_code
 
 BYTES = b"\x00\xff\x1b[31mnot text\n" * 50
 
@@ -108,3 +110,24 @@ def test_a_log_with_a_broken_chain_is_not_summed_up(holdfast, rich_run):
     connection.close()
     assert holdfast("show", "run-1").code == 100
     assert holdfast("log", "run-1").code == 0
+
+
+def test_an_artifact_is_found_by_the_beginning_of_its_digest(holdfast, rich_run, tmp_path):
+    assert holdfast("show", "run-1", rich_run[:8], "--json").data["artifact"]["digest"] == rich_run
+    assert holdfast("show", "run-1", rich_run[:10], "-o", str(tmp_path / "out")).code == 0
+    assert (tmp_path / "out").read_bytes() == BYTES
+    assert holdfast("show", "run-1", "0" * 9).code == exit_code("not_found")
+    with closing(app.open_store(str(holdfast.place))) as store, app.write_run(store, "run-1") as log:
+        log.record(StepStarted(step_id="a"), StepFinished(step_id="a", artifact=rich_run[:9] + "0" * 55))
+    assert "Give more" in holdfast("show", "run-1", rich_run[:8]).err
+
+
+def test_what_was_changed_behind_our_back_is_not_shown_as_if_it_were_written(holdfast, rich_run):
+    connection = apsw.Connection(str(holdfast.place))
+    connection.execute("update events set body = replace(body, 'build', 'forge') where kind = 'step_finished'")
+    connection.close()
+    for thing in ("3", "forge", "4"):
+        answer = holdfast("show", "run-1", thing)
+        assert (answer.code, answer.out) == (exit_code("log_damaged"), ""), thing
+    assert holdfast("show", "run-1", "2").code == 0
+    assert b"forge" in holdfast("show", "run-1", "3", "--raw").out.encode()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Iterator
 from importlib import import_module
@@ -19,10 +20,11 @@ from holdfast.cli.render import clock, on_terminal, pairs, size
 from holdfast.core.errors import NotFound, UsageError
 from holdfast.core.ids import check_digest
 from holdfast.core.state import RunState
-from holdfast.engine.log import read_state
+from holdfast.engine.log import chained, read_state
 from holdfast.ports import Record, Store
 
 LISTED = 10
+SHORTEST = 8  # digits that name an artifact by its beginning
 NAMES = {"step_id": "step", "effect_key": "effect", "checkpoint_id": "checkpoint"}
 
 
@@ -65,7 +67,9 @@ def is_run(text: str) -> bool:
         try:
             app.newest_run(store, text)
         except NotFound:
-            return not import_module("holdfast.cli.show_checkpoint").is_there(text)
+            if import_module("holdfast.cli.show_checkpoint").is_there(text):
+                return False
+            raise NotFound("run or checkpoint", text) from None
     return True
 
 
@@ -117,9 +121,10 @@ def open_effect(state: RunState, name: str) -> str:
 def show_thing(store: Store, run_id: str, thing: str, as_json: bool) -> None:
     record = find_event(store, run_id, thing)
     if record is not None:
+        prove(store, run_id, record.seq)
         show_event(record, as_json)
-    elif is_digest(thing):
-        show_artifact(store, run_id, thing, as_json)
+    elif digest := find_digest(store, run_id, thing):
+        show_artifact(store, run_id, digest, as_json)
     else:
         show_named(find_named(store, run_id, thing), as_json)
 
@@ -132,8 +137,23 @@ def find_event(store: Store, run_id: str, thing: str) -> Record | None:
     return found if found is not None and found.seq == seq else None
 
 
-def is_digest(thing: str) -> bool:
-    return len(thing) == 64 and all(letter in "0123456789abcdef" for letter in thing)
+def prove(store: Store, run_id: str, seq: int) -> None:
+    """Raises ChainBroken if anything up to this event is no longer what was written. `--raw` shows that as well."""
+    for _ in chained(store.read(run_id, limit=seq)):
+        pass
+
+
+def find_digest(store: Store, run_id: str, thing: str) -> str | None:
+    """An artifact by its digest, or by enough of its beginning; one that is not whole must be named by an event."""
+    if len(thing) < SHORTEST or not set(thing) <= set("0123456789abcdef"):
+        return None
+    if len(thing) == 64:
+        return thing
+    pattern = re.compile(rb'"(%b[0-9a-f]{%d})"' % (thing.encode(), max(0, 64 - len(thing))))
+    found = sorted({match for record in store.read(run_id) for match in pattern.findall(record.body)})
+    if len(found) > 1:
+        raise UsageError(f"{len(found)} artifacts of this run begin with {thing}.", advice="Give more of the digest.")
+    return found[0].decode() if found else None
 
 
 def show_event(record: Record, as_json: bool) -> None:
@@ -172,7 +192,7 @@ def is_text(data: bytes) -> bool:
 
 def find_named(store: Store, run_id: str, name: str) -> Named:
     found, what = [], ""
-    for record in store.read(run_id):
+    for record in chained(store.read(run_id)):
         body = parse_body(record.body) or {}
         role = next((word for field, word in NAMES.items() if body.get(field) == name), None)
         if role is not None:
@@ -202,7 +222,11 @@ def stored_bytes(store: Store, run_id: str, thing: str | None) -> bytes:
             "Only an event or an artifact has bytes to write.", advice=f"`holdfast show {run_id}` lists them."
         )
     record = find_event(store, run_id, thing)
-    return record.body if record is not None else store.get_artifact(check_digest(thing))
+    return (
+        record.body
+        if record is not None
+        else store.get_artifact(find_digest(store, run_id, thing) or check_digest(thing))
+    )
 
 
 def write_bytes(data: bytes, output: str | None, as_json: bool) -> None:
