@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 
 import pytest
@@ -202,6 +203,23 @@ def test_a_name_used_twice_is_told_with_both_places(place):
     with pytest.raises(NameClash, match=said), holdfast.run("m", store=place) as run:
         run.step("a", lambda: 1)
         run.step("a", lambda: 1)
+
+
+def same(number):
+    return number
+
+
+def test_and_where_a_thread_or_a_loop_calls_with_the_function_that_it_was_given(place, tmp_path):
+    said = r"at .*test_retelling.py:\d+ and at .*test_retelling.py:\d+"
+    with pytest.raises(NameClash, match=said), holdfast.run("m", store=place) as run, ThreadPoolExecutor(2) as pool:
+        list(pool.map(run.step, ["a", "a"], [same, same], [1, 2]))
+
+    async def go():
+        async with holdfast.arun("m", store=str(tmp_path / "a.db")) as run:
+            await asyncio.gather(run.step("a", same, 1), run.step("a", same, 2))
+
+    with pytest.raises(NameClash, match=said):
+        asyncio.run(go())
 
 
 def test_a_note_of_somebody_else_is_no_note_of_the_code(place):

@@ -5,6 +5,7 @@ Nothing here knows what a step or an effect is. A `Book` is used by many threads
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
@@ -32,6 +33,7 @@ Place: TypeAlias = tuple[CodeType | None, int]  # code and the instruction in it
 LONGEST_NAME = 200
 INSIDE: ContextVar[list[str] | None] = ContextVar("holdfast_inside", default=None)  # names claimed in this attempt
 _OWN_FILES = __file__.rpartition("book.py")[0]
+_CALLERS = tuple(os.path.join(os.path.dirname(os.__file__), part) for part in ("concurrent", "asyncio", "threading.py"))
 
 
 class Options(NamedTuple):
@@ -117,10 +119,10 @@ class Book:
         state = self.log.state
         return Stopped(state.run_id, state.stop_reason or "interrupted") if state.status == STOPPED else error
 
-    def claim(self, name: str) -> None:
+    def claim(self, name: str, work: object = None) -> None:
         """One use of a name in this process. A step that is tried again keeps its claim."""
         _check_name(name)
-        place = _caller()
+        place = _caller(work)
         first = self.names.setdefault(name, place)
         if first is not place:
             raise NameClash(name, _shown(first), _shown(place))
@@ -205,12 +207,14 @@ def _check_name(name: object) -> None:
         )
 
 
-def _caller() -> Place:
-    """Where we were called from: the first frame outside of the engine and the house around it."""
+def _caller(work: object) -> Place:
+    """Where we were called from: the first frame outside of the engine. Where a thread or a loop calls us, what it was given."""
     frame: FrameType | None = sys._getframe(2)
     while frame is not None and frame.f_code.co_filename.startswith(_OWN_FILES):
         frame = frame.f_back
-    return (None, 0) if frame is None else (frame.f_code, frame.f_lasti)
+    if frame is None or frame.f_code.co_filename.startswith(_CALLERS):
+        return getattr(work, "__code__", None), 0
+    return frame.f_code, frame.f_lasti
 
 
 def _shown(place: Place) -> str:

@@ -78,7 +78,7 @@ class Effects:
     ) -> Part:
         book = self._book
         yield from book.boundary()
-        book.claim(name)
+        book.claim(name, act)
         if self._budgets.limited:
             yield from self._budgets.check()
         deed = self._deed(name, act, args, kwargs, policy, key, probe)

@@ -126,7 +126,7 @@ class Steps:
         retry: Retry | int | None,
     ) -> Call:
         """One use of the name, and what the step is given. Refuses what could not be stored."""
-        self._book.claim(name)
+        self._book.claim(name, work)
         what = f"step {name}"
         shape = forms.shape_of(work)
         given = forms.named(what, shape.names, args, kwargs)
