@@ -9,8 +9,10 @@ import pytest
 
 TOP = Path(__file__).parent.parent
 ROW = re.compile(r"^\| (\d+) \| (.+?) \| (.+?) \|$", re.M)
-ROWS = ROW.findall((TOP / "docs" / "reference" / "behaviours.md").read_text(encoding="utf-8"))
-RANGES = (range(46, 76), range(127, 156))
+PAGE = (TOP / "docs" / "reference" / "behaviours.md").read_text(encoding="utf-8")
+ROWS = ROW.findall(PAGE)
+RANGES = (range(1, 76), range(118, 156), range(169, 191))
+NOT_YET = {179, 184, 185, 186}
 
 
 @cache
@@ -22,11 +24,16 @@ def names_in(path):
 def test_every_behaviour_has_its_row():
     numbers = [int(number) for number, _, _ in ROWS]
     assert numbers == sorted(set(numbers))
-    assert {number for each in RANGES for number in each} <= set(numbers)
+    assert {number for each in RANGES for number in each} - NOT_YET == set(numbers)
+
+
+def test_what_is_not_done_yet_is_said():
+    said = PAGE.partition("\nNot yet: ")[2].partition("; and ")[0]
+    assert {int(number) for number in re.findall(r"\b\d+\b", said)} == NOT_YET
 
 
 @pytest.mark.parametrize(("number", "shown"), [(number, shown) for number, _, shown in ROWS])
 def test_every_test_that_shows_a_behaviour_exists(number, shown):
-    named = re.findall(r"`(tests/[\w/]+\.py)::(test_\w+)`", shown)
+    named = re.findall(r"`((?:tests|src/holdfast/testing)/[\w/]+\.py)::(test_\w+)`", shown)
     assert named and len(named) == shown.count("::"), number
     assert [name for path, name in named if name not in names_in(path)] == []

@@ -120,6 +120,7 @@ def prepare(wish: Wish) -> Job:
     folder = named(top, wish.spec)
     spec = folder.read()
     refuse(spec.problems)
+    folder.check_writable()
     profiles = known_profiles(loaded.settings.agents)
     chosen = _with_reviewers(_chosen(loaded.settings, wish), spec)
     _check_agents(chosen, profiles, top)

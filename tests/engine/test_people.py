@@ -340,7 +340,9 @@ def test_whoever_holds_the_run_is_asked_to_stop(store, held):
     assert list(store.read("run-1")) == before
 
 
-@pytest.mark.parametrize("end", [e.RunFinished(), e.RunStopped(reason="cancelled"), e.RunStopped(reason="not_resumable")])
+@pytest.mark.parametrize(
+    "end", [e.RunFinished(), e.RunStopped(reason="cancelled"), e.RunStopped(reason="not_resumable")]
+)
 @pytest.mark.parametrize("live", [True, False])
 def test_a_run_that_has_ended_cannot_be_cancelled(store, held, end, live):
     written(store, end)

@@ -259,3 +259,19 @@ def test_what_is_unfinished_is_listed_and_resumed_by_the_name_of_its_spec(tmp_pa
     assert project.resume().code == 0
     answer = project.resume()
     assert answer.code in (stops.exit_code("not_found"), stops.exit_code("not_resumable")), answer
+
+
+def test_a_mirror_with_marks_of_a_conflict_is_refused_before_any_work_and_written_anew_without_it(tmp_path):
+    """Behaviour 18."""
+    project = build(tmp_path, CHAIN, {}, QUICK)
+    project.killed_on("after step_finished batch-1/closed")
+    was = project.read(CHECKPOINT)
+    project.write(CHECKPOINT, f"<<<<<<< ours\n{was}=======\n{was}>>>>>>> theirs\n")
+    before = len(project.ledger())
+    answer = project.resume("--allow-dirty")
+    assert answer.code == stops.exit_code("bad_input") and "checkpoint.yaml" in answer.err and "line" in answer.err
+    assert "move it away" in answer.err and len(project.ledger()) == before
+    (project.top / CHECKPOINT).unlink()
+    answer = project.resume("--allow-dirty")
+    assert answer.code == 0, answer
+    assert "last_batch" in project.read(CHECKPOINT) and "<<<<" not in project.read(CHECKPOINT)

@@ -34,6 +34,10 @@ class SpecFolder:
             known = self._known = (found, reader.spec_of(self._folder, self.path, found))
         return known[1]
 
+    def check_writable(self) -> None:
+        """Refuse, before any work is done, files that could not be changed after it. Raises BadFile with the line."""
+        self._writer.check()
+
     def mark(
         self, statuses: Mapping[str, Status], commits: Mapping[str, str] | None = None, *, today: str | None = None
     ) -> None:

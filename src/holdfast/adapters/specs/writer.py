@@ -52,6 +52,15 @@ class Writer:
         new, change = review_text.fresh, review_text.updated
         self._write(REVIEW, lambda: new(batch, findings), lambda text: change(text, batch, findings))
 
+    def check(self) -> None:
+        """Refuse now what could not be changed later. They are mirrors: without one, it is written anew."""
+        for name in (CHECKPOINT, REVIEW):
+            try:
+                load(self._folder, name, self._top)
+            except BadFile as error:
+                error.advice = f"Mend it, or move it away: a {name} that is not there is written anew."
+                raise
+
     def _write(self, name: str, new: Callable[[], str], change: Callable[[Text], str]) -> None:
         text = self._load(name)
         if text is None or not text.documents:
