@@ -118,6 +118,12 @@ CHECKLIST: dict[str, tuple[str, ...]] = {
         "engine/test_transfer.py::test_force_replaces_a_link_and_never_what_it_points_to",
         f"{HERE}::test_a_sparse_file_of_fifty_gigabytes_is_refused_after_its_first_line",
     ),
+    "C17 restores stay in the work tree": (
+        "adapters/test_workspace_hostile.py::test_a_forged_tree_writes_neither_into_the_git_folder_nor_through_a_link",
+        "adapters/test_workspace_hostile.py::test_raw_bytes_are_never_written_through_a_link_or_into_the_git_folder",
+        "adapters/test_restore.py::test_a_link_in_the_place_of_a_folder_is_not_followed",
+    ),
+    "D18 YAML": ("adapters/specs/test_yaml_text.py::test_hostile_text_is_refused_with_a_line_and_soon",),
     "D19 long lines": ("engine/test_transfer.py::test_a_line_of_a_hundred_megabytes_is_refused_after_the_first",),
     "D20 many runs": (f"{HERE}::test_listing_among_ten_thousand_runs_costs_no_more_than_among_a_thousand",),
     "D21 slow patterns": ("core/test_redact.py::test_the_cost_grows_with_the_length_and_no_faster",),
@@ -138,6 +144,22 @@ CHECKLIST: dict[str, tuple[str, ...]] = {
         "attacks/test_canaries.py::test_a_secret_split_over_chunks_of_a_stream_is_caught",
     ),
     "E27 modes": (f"{SQLITE}::test_files_are_private", "cli/test_doctor.py::test_files_that_others_may_read_are_named"),
+    "E27 ignored": ("cli/test_repository_behaviours.py::test_doctor_says_whether_our_folder_is_ignored_whoever_says_so",),
+    "F29 text is data": (
+        "core/test_briefs.py::test_no_text_closes_its_fence",
+        "core/test_briefs.py::test_a_title_cannot_begin_a_section",
+    ),
+    "F31 trust": (
+        "adapters/test_trust.py::test_nothing_is_trusted_until_it_is_and_looking_writes_nothing",
+        "adapters/test_trust.py::test_any_other_byte_is_asked_about_again",
+        "adapters/test_trust.py::test_a_list_inside_the_repository_is_never_believed",
+    ),
+    "F32 environment": ("adapters/test_workspace_hostile.py::test_variables_of_the_environment_do_not_lead_elsewhere",),
+    "G35 programs of the repository": (
+        "adapters/probes/test_git_hostile_verbs.py::test_no_program_of_the_repository_runs_in_any_of_the_verbs",
+        "adapters/test_workspace_hostile.py::test_no_program_of_the_repository_runs_in_thirty_commands",
+    ),
+    "G36 options": ("adapters/probes/test_git_hostile_verbs.py::test_names_that_look_like_options_are_names",),
     "I51 two processes, one run": (
         f"{SQLITE}::test_two_processes_that_share_one_run_lose_and_repeat_nothing",
         "stores/test_postgres.py::test_two_processes_hand_one_run_over_and_10000_appends_keep_their_order",
@@ -175,10 +197,7 @@ CHECKLIST: dict[str, tuple[str, ...]] = {
 # what the checklist asks of parts that are not there yet
 NOT_YET = {
     "B9": "there is no web page",
-    "C17": "nothing is restored into a work tree",
-    "D18": "no YAML is read",
     "D23": "no server is served, no stream of events is read",
-    "E27 ignored": "doctor does not look whether git ignores the store's folder",
     "E28": "nothing can be deleted yet",
 }
 
