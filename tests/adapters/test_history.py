@@ -274,6 +274,61 @@ def test_another_runs_checkpoint_is_never_taken(repo):
     assert repo.find(run_id="run-4").source == "none"
 
 
+@pytest.fixture
+def rivals(repo):
+    """Two runs that came to the same changes, each on a branch of its own; the second one's is checked out."""
+    for run_id, branch in (("run-a", "wa"), ("run-b", "wb")):
+        repo("checkout", "-q", "-b", branch, "main")
+        repo.milestone(0, run_id=run_id, f="hello\n")
+        repo.milestone(1, run_id=run_id, g="world\n")
+    return repo
+
+
+def test_the_equal_work_of_another_run_is_never_taken(rivals):
+    position = rivals.find(run_id="run-a")
+    assert at(position) == ("none", "none", None, None)
+    assert any("which is on wa" in choice for choice in position.choices)
+    assert at(rivals.find(run_id="run-b")) == ("log", "certain", rivals.sha(), 1)
+    assert rivals.find(run_id="run-a", checkpoint_id="cp-run-a-0").source == "none"
+
+
+@pytest.mark.parametrize("how", ["--squash", "soft", "title"])
+def test_a_squash_of_another_runs_equal_work_is_never_taken(rivals, how):
+    """Whichever way a message names the runs that were squashed in it: indented, in paragraphs, or by a subject alone."""
+    rivals("checkout", "-q", "-b", "squashed", "main")
+    rivals("merge", "-q", "--squash", "wb")
+    both = "".join(
+        f"* part {index}\n\n{with_trailers('x', 'run-b', f'cp-run-b-{index}', index)[3:]}\n" for index in (0, 1)
+    )
+    titles = "\n\nchore(runr): checkpoint run-b milestone 0\n\nchore(runr): checkpoint run-b milestone 1\n"
+    message = {"soft": f"All of it\n\n{both}", "title": f"All of it{titles}"}
+    more = ("-F", ".git/SQUASH_MSG") if how == "--squash" else ("-m", message[how])
+    rivals("commit", "-q", *more)
+    assert rivals.find(run_id="run-a").source == "none"
+    rivals("commit", "-q", "--amend", "-m", "All of it")
+    assert rivals.find(run_id="run-a").source == "squash", "that names nobody"
+
+
+@pytest.mark.parametrize("order", [("run-a", "run-b"), ("run-b", "run-a")])
+def test_a_squash_that_names_several_runs_is_found_for_each_whose_work_it_holds(rivals, order):
+    rivals("checkout", "-q", "-b", "squashed", "main")
+    rivals("merge", "-q", "--squash", "wb")
+    parts = (with_trailers(f"* part of {run_id}", run_id, f"cp-{run_id}-1", 1) for run_id in order)
+    rivals("commit", "-q", "-F", "-", stdin="All of it\n\n" + "\n".join(parts))
+    for run_id in order:
+        position = rivals.find(run_id=run_id)
+        assert (position.confidence, position.sha, position.index) == ("strong", rivals.sha(), 1)
+
+
+def test_a_milestone_without_a_change_of_its_own_is_found_on_the_other_runs_commit_it_stood_on(repo):
+    """It names the commit it stands on, which may bear the name of another run; and so does that commit after a rebase."""
+    sha = repo.milestone(0, run_id="run-b")
+    repo.record(0, sha, run_id="run-a", patch_id=None)
+    repo.move_main()
+    repo("rebase", "-q", "main")
+    assert at(repo.find(run_id="run-a")) == ("patch_id", "strong", repo.sha(), 0)
+
+
 @pytest.mark.parametrize(
     ("before", "why"),
     [
@@ -309,6 +364,68 @@ def test_a_trailer_with_another_runs_id_counts_for_neither(three):
         "only git: what a message says is all there is"
     )
     assert three.find([], run_id="run-1")[2:4] == (three.records[2].sha, 2)
+
+
+def test_a_name_on_a_commit_that_is_nothing_like_the_milestone_is_weak(three):
+    """The log knows what the milestone changed, and by whom and when: a forged trailer has nothing of it."""
+    gone = three.records[2].sha
+    three("reset", "-q", "--hard", "HEAD~1")
+    sha = three.commit(with_trailers("Forged", RUN, "cp-run-1-2", 2), evil="evil\n")
+    position = three.find()
+    assert at(position) == ("log", "certain", three.records[1].sha, 1)
+    assert any(sha[:12] in choice and "neither its changes" in choice for choice in position.choices)
+    position = three.find([three.records[2]])
+    assert at(position) == ("git_log_run_specific", "weak", sha, 2) and position.was == gone
+    assert "neither its changes nor its files nor its author" in position.why
+    assert three.find(as_sidecars(three.records)).confidence == "strong", (
+        "where there is no log, the name is all there is"
+    )
+
+
+def test_the_true_commit_is_found_although_a_forged_one_bears_its_name_nearer_to_the_tip(three):
+    three.move_main()
+    three("rebase", "-q", "main")
+    true = three.sha()
+    three.commit(with_trailers("Forged", RUN, "cp-run-1-2", 2), evil="evil\n")
+    assert at(three.find()) == ("patch_id", "strong", true, 2)
+
+
+@pytest.mark.parametrize("kept", ["changes", "files", "author and time", "nothing to compare"])
+def test_a_name_is_strong_if_anything_of_the_milestone_is_kept(three, kept):
+    more = {"changes": ("--date", "@1 +0000"), "files": ("--date", "@1 +0000"), "author and time": ()}
+    if kept == "changes":
+        three.move_main()
+        three("rebase", "-q", "main")
+    if kept in ("author and time", "nothing to compare"):
+        (three.folder / "file2").write_text("something else\n")
+    three("commit", "-q", "-a", "--amend", "--no-edit", *more.get(kept, ("--date", "@1 +0000")))
+    records = three.records
+    if kept == "nothing to compare":
+        forget(three)
+        records = [one._replace(tree=None, patch_id=None) for one in records]
+    if kept == "files":
+        records = [one._replace(patch_id=None) for one in records]
+    assert at(three.find(records)) == ("git_log_run_specific", "strong", three.sha(), 2)
+
+
+def test_a_sidecar_that_only_itself_knows_of_is_weak_where_there_is_a_log(three):
+    later = three.commit("Something else", a="1\n")
+    false = three.record(7, later, "cp-forged", source="sidecar")
+    position = three.find()
+    assert at(position) == ("log", "certain", three.records[2].sha, 2)
+    assert any(later[:12] in choice and "the log does not know it" in choice for choice in position.choices)
+    assert "milestone 7" not in position.why
+    assert at(three.find([false])) == ("sidecar", "certain", later, 7), "without a log it is believed"
+
+
+def test_a_sidecar_that_git_contradicts_is_not_believed(three):
+    false = three.records[0]._replace(index=7, checkpoint_id="cp-forged", source="sidecar", tree="f" * 40)
+    for records in ([*three.records, false], [*as_sidecars(three.records), false]):
+        position = three.find(records)
+        assert (position.confidence, position.sha, position.index) == ("certain", three.records[2].sha, 2)
+        assert "cp-forged is not believed" in position.why and position.choices == ()
+    three("checkout", "-q", "main")
+    assert "cp-forged is not believed" in three.find([false]).why, "nor where its commit is not in this history"
 
 
 def test_a_milestone_that_the_log_does_not_know_is_only_offered(three):
@@ -429,6 +546,55 @@ def test_rewrites_that_go_in_a_circle_are_not_followed(three):
     assert three.find(rewrites=[(old, new)]).source == "post_rewrite"
     assert three.find(rewrites=[(old, new), (new, old)]).source != "post_rewrite"
     assert three.find(rewrites=[(old, old)]).source != "post_rewrite"
+
+
+def test_a_commit_that_git_wrote_again_as_it_was_is_no_circle(three):
+    """The hook of git notes `x x` where a reword changed nothing."""
+    old = three.sha()
+    three("commit", "-q", "--amend", "-m", "Nothing is named", "--date", "@1 +0000")
+    new = three.sha()
+    for rewrites in ([(old, old), (old, new)], [(old, new), (new, new)]):
+        assert at(three.find(rewrites=rewrites)) == ("post_rewrite", "certain", new, 2)
+
+
+def drop(repo, *subjects):
+    lines = "|".join(subjects)
+    repo("rebase", "-q", "-i", "main", GIT_SEQUENCE_EDITOR=f"sed -i -E '/{lines}/d'")
+
+
+def test_a_milestone_that_was_dropped_on_the_way_is_named(three):
+    gone = three.records[1].sha
+    drop(three, "milestone 1")
+    position = three.find()
+    assert at(position) == ("git_log_run_specific", "strong", three.sha(), 2)
+    assert f"milestone 1 ({gone[:12]}) was not found in this history" in position.why
+    assert "milestone 0 (" not in position.why
+    assert "milestone 1 (" not in three.find(checkpoint_id="cp-run-1-2").why, "only that one was asked for"
+
+
+def test_milestones_that_are_there_without_a_name_or_in_a_squash_are_not_called_lost(three):
+    three.strip_trailers()
+    position = three.find()
+    assert position.source == "patch_id" and "not found" not in position.why
+    three.commit(with_trailers("Again", RUN, "cp-run-1-3", 3), more="1\n")
+    three.record(3, three.sha())
+    position = three.find()
+    assert at(position) == ("log", "certain", three.sha(), 3) and "not found" not in position.why
+
+
+def test_a_squash_that_still_names_the_lower_milestones_does_not_lose_them(three):
+    """As `git rebase -i` joins messages: the last one's trailers are the name, the others stand above."""
+    script = "sed -i -e '2s/^pick/squash/'"
+    three("rebase", "-q", "-i", "main", GIT_SEQUENCE_EDITOR=script)
+    assert "cp-run-1-0" in three("log", "-1", "--format=%B", "HEAD~1")
+    position = three.find()
+    assert position.index == 2 and "not found" not in position.why
+
+
+def test_a_reset_to_an_older_milestone_does_not_ask_git_to_compare_nothing(three):
+    three("reset", "-q", "--hard", "HEAD~1")
+    position = three.find()
+    assert position.index == 1 and "range-diff" not in position.why and "could not" not in position.why
 
 
 def test_a_rewrite_into_a_commit_that_is_gone_is_not_taken(three):

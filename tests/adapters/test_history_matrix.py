@@ -179,6 +179,16 @@ def cloned(repo):
     return clone(repo, "--branch", "work"), sha
 
 
+def equal_work_of_another_run(repo):
+    """Another run came to the same changes on a branch of its own, and that one is checked out."""
+    repo("checkout", "-q", "-b", "other", "main")
+    repo.milestone(0, run_id="run-2")
+    repo.commit("A person's own commit", person="1\n")
+    repo.milestone(1, run_id="run-2")
+    repo.milestone(2, run_id="run-2")
+    return repo, None
+
+
 MATRIX = {
     # what was done:                              the source by which milestone 2 is found, with each of LEFT
     rebased: (TRAILER, TRAILER, TRAILER),
@@ -202,6 +212,7 @@ MATRIX = {
     cloned_shallow: ("log", "sidecar", TRAILER),
     cloned_shallow_too_short: ("none", "none", "none"),
     cloned: ("log", TRAILER, TRAILER),  # the sidecars did not come with the clone
+    equal_work_of_another_run: ("none", "none", "none"),
 }
 
 

@@ -347,13 +347,13 @@ def test_many_edits_are_counted(kit):
 def test_one_that_is_changed_meanwhile_is_not_overwritten(kit, monkeypatch):
     base = kit.commit("base", f="f\n", g="g\n")
     wanted = side(kit, base, {"f": "F\n", "g": None})
-    real = tree_put.sync_path
+    real = tree_put.sync_paths
 
-    def late(path):
+    def late(paths):
         kit.write("f", "a person\n")
-        real(path)
+        real(paths)
 
-    monkeypatch.setattr(tree_put, "sync_path", late)
+    monkeypatch.setattr(tree_put, "sync_paths", late)
     with pytest.raises(MeanwhileChanged):
         put(workspace_of(kit), base, wanted)
     assert (kit.top / "f").read_text() == "a person\n"

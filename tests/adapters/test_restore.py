@@ -432,6 +432,54 @@ def test_large_files_are_kept_before_they_are_replaced(kit):
     assert (kit.top / "a.txt").read_bytes() == b"x" * 1000
 
 
+SMALL = workspace.Policy(largest=10)
+
+
+def test_what_the_snapshot_left_out_stays_as_it_is_and_that_is_said(kit):
+    """The tree of the snapshot has nothing there, or something older: neither is what was there."""
+    kit.commit("more", tracked="t\n", deleted="d\n")
+    kit.write("large: odd", b"x" * 100)
+    kit.write("large", "l\n")
+    kit.write("tracked", b"y" * 100)
+    kit.write("deleted", b"z" * 100)
+    git = kit.runner()
+    made = take_and_keep(git, "c1", SMALL)
+    assert len(made.left_out) == 3
+    os.unlink(kit.top / "deleted")
+    kit.write("large", "changed\n")
+    kit.write("later", "later\n")
+    assert {change.path for change in preview(git, "c1")} == {"large", "later"}
+    done = in_place(git, "c1", "before", NOW)
+    here = files_of(kit.top)
+    assert here[b"large: odd"] == (False, b"x" * 100) and here[b"tracked"] == (False, b"y" * 100)
+    assert here[b"large"] == (False, b"l\n") and b"later" not in here and b"deleted" not in here
+    assert [row.partition(": it is")[0] for row in done.left_out] == ["deleted", "large: odd", "tracked"]
+    assert all(row.endswith("; what is here is left as it is") for row in done.left_out)
+    in_place(git, "before", "after", NOW)
+    assert files_of(kit.top)[b"large"] == (False, b"changed\n")
+
+
+def test_what_is_below_a_folder_that_was_left_out_stays(kit):
+    kit.write("inner/x", "x\n")
+    kit.git("init", "-q", at=kit.top / "inner")
+    git = kit.runner()
+    assert take_and_keep(git).left_out == ("inner/: it is a repository of its own",)
+    shutil.rmtree(kit.top / "inner" / ".git")
+    kit.write("inner/y", "y\n")
+    in_place(git, "c1", "before", NOW)
+    assert files_of(kit.top)[b"inner/x"] == (False, b"x\n") and (kit.top / "inner" / "y").exists()
+
+
+def test_a_large_file_whose_line_ends_git_converts_stays(kit):
+    kit.git("config", "core.autocrlf", "true")
+    kit.commit("crlf", big=b"one\r\ntwo\r\nthree\r\n")
+    kit.write("big", b"one\ntwo\nthree\nfour\n")
+    git = kit.runner()
+    take_and_keep(git, "c1", SMALL)
+    in_place(git, "c1", "before", NOW)
+    assert (kit.top / "big").read_bytes() == b"one\ntwo\nthree\nfour\n"
+
+
 def test_a_submodule_is_left_as_it_is_and_that_is_said(outer):
     git = outer.runner()
     take_and_keep(git)
@@ -456,6 +504,56 @@ def test_a_restore_in_a_linked_worktree_leaves_the_main_one_alone(kit, tmp_path)
     (top / "here").write_text("ruined\n")
     in_place(git, "c1", "before", NOW)
     assert (top / "here").read_text() == "here\n" and prints_of(kit.top) == before
+
+
+# --- what is here is announced before anything changes
+
+
+def test_whoever_is_told_of_the_snapshot_finds_it_kept_and_nothing_changed_yet(kit):
+    git = kit.runner()
+    take_and_keep(git)
+    kit.write("a.txt", "changed\n")
+    told = []
+
+    def hear(made):
+        told.append((made.sha, kept(git)["before"], (kit.top / "a.txt").read_text()))
+
+    in_place(git, "c1", "before", NOW, hear)
+    assert told == [(kept(git)["before"], kept(git)["before"], "changed\n")]
+    assert (kit.top / "a.txt").read_text() == "a\n"
+
+
+@pytest.mark.parametrize("error", [WorkspaceError("no"), OSError(5, "no")])
+def test_if_it_cannot_be_announced_nothing_is_changed_and_nothing_kept(kit, error):
+    git = kit.runner()
+    take_and_keep(git)
+    kit.write("a.txt", "changed\n")
+    before = prints_of(kit.top)
+
+    def fail(made):
+        raise error
+
+    with pytest.raises(WorkspaceError):
+        in_place(git, "c1", "before", NOW, fail)
+    assert prints_of(kit.top) == before and sorted(kept(git)) == ["c1"]
+
+
+@pytest.mark.parametrize("error", [WorkspaceError("no"), OSError(5, "no")])
+def test_a_failure_after_the_first_file_names_the_way_back(kit, monkeypatch, error):
+    git = kit.runner()
+    take_and_keep(git)
+    kit.write("a.txt", "changed\n")
+
+    def fail(*_):
+        raise error
+
+    monkeypatch.setattr(restore, "_put_raw", fail)
+    with pytest.raises(WorkspaceError) as caught:
+        in_place(git, "c1", "before", NOW)
+    assert "`holdfast restore before --in-place`" in caught.value.advice and "Nothing" not in caught.value.advice
+    monkeypatch.undo()
+    in_place(git, "before", "after", NOW)
+    assert (kit.top / "a.txt").read_text() == "changed\n"
 
 
 # --- killed

@@ -610,7 +610,13 @@ def test_a_filter_of_the_users_own_stands_and_one_of_the_repository_is_named(kit
     snapshot = take_and_keep(kit.runner())
     found = contents(kit, snapshot)
     assert (found["x.up"], found["x.evil"]) == (b"WORDS\n", b"words\n")
-    assert snapshot.left_out == ("x.evil: its filter 'evil' is the repository's own and was not run",)
+    said = "x.evil: its filter 'evil' is the repository's own and was not run"
+    assert snapshot.left_out == (f"{said}; it is kept just as it is on disk",)
+    kit.commit("all", **{"x.evil": "more words\n"})
+    kit.git("config", "filter.evil.clean", f"touch {tmp_path}/ran; cat")
+    (tmp_path / "ran").unlink(missing_ok=True)
+    small = take_and_keep(kit.runner(), "c2", workspace.Policy(largest=8))
+    assert small.left_out[0] == f"{said}, so its bytes are not kept"
     assert not (tmp_path / "ran").exists()
 
 

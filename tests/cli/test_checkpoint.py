@@ -416,3 +416,36 @@ def test_a_store_in_the_work_tree_is_never_part_of_a_checkpoint(repo, environ):
     told(repo, environ, "restore", last["checkpoint_id"], "--in-place")
     assert told(repo, environ, "verify")["schema_version"] == 1
     assert (repo / "state" / "holdfast.db").exists() and (repo / "new.txt").read_text() == "ruined\n"
+
+
+def test_what_is_not_kept_is_named_truly(repo, environ, tmp_path):
+    holdfast(repo, environ, "init")
+    run(["git", "config", "filter.evil.clean", "false"], repo, environ)
+    (repo / ".gitattributes").write_text("*.evil filter=evil\n")
+    (repo / "x.evil").write_text("words\n")
+    (repo / "deep").mkdir()
+    os.mkfifo(repo / "deep" / "pipe")
+    (repo / ".holdfast").mkdir()
+    os.mkfifo(repo / ".holdfast" / "pipe")
+    (repo / ".gitignore").write_text(".holdfast/\n*.fifo\n")
+    os.mkfifo(repo / "x.fifo")
+    run(["git", "init", "-q", "inner"], repo, environ)
+    os.mkfifo(repo / "inner" / "pipe")
+    said = holdfast(repo, environ, "checkpoint", "one").splitlines()
+    assert [line for line in said if line.startswith("Not kept")] == [
+        "Not kept: deep/pipe: it is a pipe",
+        "Not kept: inner/: it is a repository of its own",
+    ]
+    (kept,) = [line for line in said if line.startswith("Kept")]
+    assert kept.startswith("Kept: x.evil: its filter 'evil'") and kept.endswith("it is kept just as it is on disk")
+    back = holdfast(repo, environ, "restore", said[0].split()[1].rstrip("."), "--into", str(tmp_path / "back"))
+    assert kept in back.splitlines() and (tmp_path / "back" / "x.evil").read_text() == "words\n"
+
+
+@pytest.mark.parametrize(("commit", "label"), [(None, "Not kept"), ("a" * 40, "Not in the snapshot")])
+def test_what_is_not_in_the_snapshot_may_be_in_the_commit(capsys, commit, label):
+    from holdfast.cli.checkpoint import show
+    from holdfast.engine.workspaces import Mark
+
+    show(Mark("c1", "b" * 40, commit, 0, True, ("big: it is 104,857,601 bytes, and the limit is 104,857,600",)), False)
+    assert f"\n{label}: big: it is 104,857,601 bytes" in capsys.readouterr().out

@@ -21,9 +21,13 @@ from holdfast.core.position import (
     by_record,
     by_rewrite,
     choices_for,
+    contradicted,
+    doubted,
     lost,
     nowhere,
     of_run,
+    unlogged,
+    unseen,
 )
 from holdfast.core.subjects import Said
 
@@ -68,6 +72,19 @@ def test_only_this_run_counts_and_the_log_goes_before_a_sidecar_that_contradicts
     assert of_run(records, "r") == [records[2], records[0]]
 
 
+def test_a_mirror_that_says_of_a_commit_what_git_does_not_is_contradicted():
+    records = [known(0, "a", tree="t"), known(1, "b", source="sidecar", tree="t"), known(2, "c", source="sidecar")]
+    assert contradicted(records, {"a": "other", "b": "other", "c": "other"}) == records[1:2]
+    assert contradicted(records, {"b": "t"}) == contradicted(records, {}) == []
+
+
+def test_what_only_mirrors_know_is_told_where_there_is_a_log():
+    mirrored = [known(1, "b", source="sidecar"), known(0, "x", source="sidecar")]
+    assert unlogged([known(0, "a"), *mirrored]) == mirrored[:1]
+    assert unlogged(mirrored) == []
+    assert doubted(found(), "who knows")[1:] == ("weak", *found()[2:6], "so it is; who knows")
+
+
 def test_a_record_counts_if_the_history_contains_its_commit():
     records = of_run([known(0, "a"), known(1, "gone"), known(2, "far"), known(0, "b", source="sidecar")], "r")
     history = line("b", "a")
@@ -92,6 +109,12 @@ def test_rewrites_are_followed_to_the_commit_that_is_nearest_to_the_tip():
     assert rewritten([("a", "b"), ("a", "c")], line("c", "x", "b")) == [("c", "a")]
     assert rewritten([("a", "b"), ("b", "d"), ("a", "c"), ("c", "d")], line("d")) == [("d", "a")]
     assert rewritten([("b", "c")], line("c")) == []
+
+
+def test_a_commit_that_became_itself_did_not_change():
+    assert (
+        rewritten([("a", "a"), ("a", "b")], line("b")) == rewritten([("a", "b"), ("b", "b")], line("b")) == [("b", "a")]
+    )
 
 
 def test_rewrites_in_a_circle_lead_nowhere():
@@ -216,6 +239,26 @@ def test_a_commit_that_changes_nothing_is_not_changing():
     assert [one.sha for one in history.changing(history.commits)] == ["c", "a"]
 
 
+# --- what was lost on the way
+
+
+def test_a_lower_milestone_that_nothing_shows_is_unseen():
+    best, at = found(index=3, checkpoint_id="c3"), line("a")
+    records = [known(0, "x"), known(1, "y"), known(2, "z", source="sidecar"), known(3, "a"), known(4, "q")]
+    assert unseen(best, records, [best, found(checkpoint_id="c0")], at) == records[1:2]
+    named = Line([Commit("a", "t", (), "", None, frozenset({("r", "c1"), ("other", "c0")}))])
+    assert unseen(best, records, [best], named) == records[:1]
+    assert unseen(best, records[3:], [best], at) == []
+
+
+def test_lower_milestones_that_were_lost_are_named_but_not_too_many():
+    lost_ones = [known(index, f"s{index}") for index in range(5)]
+    why = answer([found(index=9)], [known(10, "t")], line("a"), [], below=lost_ones).why
+    assert why.count("was not found in this history") == 4 and "milestone 10 (t)" in why and "milestone 2 (s2)" in why
+    assert "2 more of the lower ones were not found either" in why
+    assert "either" not in answer([found(index=9)], [], line("a"), [], below=lost_ones[:3]).why
+
+
 # --- the answer
 
 
@@ -316,6 +359,16 @@ def test_an_imported_run_is_named_by_its_own_subjects_and_by_nobody_elses():
     (named,) = by_name([], "runr-20260101a", history)
     assert (named.index, named.sha, named.confidence) == (3, "b", "strong")
     assert list(by_name([], "runr-other", line("b", said=theirs).imported_as("runr-other"))) == []
+
+
+def test_a_commit_that_names_another_run_is_told_from_one_that_names_none_or_several():
+    def commit(*named):
+        return Commit("a", "t", (), "", None, frozenset(named))
+
+    assert commit(("q", "c")).names_another("r") and commit(("q", None), ("p", "c")).names_another("r")
+    assert not commit().names_another("r") and not commit(("q", "c"), ("r", "d")).names_another("r")
+    imported = commit(("20260101A", "c"), ("q", "d")).imported_as("runr-20260101a")
+    assert imported.named == {("runr-20260101a", "c"), ("q", "d")} and imported.said is None
 
 
 EVIDENCE = st.builds(

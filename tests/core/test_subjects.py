@@ -19,6 +19,7 @@ from holdfast.core.subjects import (
     explain,
     imported_id,
     is_imported,
+    names_in,
     read_message,
     with_trailers,
 )
@@ -275,3 +276,47 @@ def test_only_a_subject_of_just_that_run_is_taken_for_it():
     assert as_imported(legacy, "runr-20260104-abc") is legacy
     ours = read_message(with_trailers("x", "20260104-abc", "c", 1))
     assert as_imported(ours, "runr-20260104-abc") is ours
+
+
+# --- every name in a message
+
+
+def test_a_message_names_its_own_run_and_those_that_were_squashed_in_it():
+    other = with_trailers("x", "run-2", "c2", 0)
+    indented = "".join(f"    {line}\n" for line in other.splitlines())
+    both = frozenset({(RUN, ID), ("run-2", "c2")})
+    assert names_in(f"Add the parser\n\n{BLOCK}") == {(RUN, ID)}
+    assert names_in(f"All\n\n* one\n\n{BLOCK}\n* two\n\n{other}") == both
+    assert names_in(f"All\n\n{indented}\n{BLOCK}") == both
+    assert names_in(f"All\n\n{BLOCK}Holdfast-Run: run-2\nHoldfast-Checkpoint: c2") == both
+    assert names_in(f"All\n\nReviewed-by: a\n    long name\n{BLOCK}") == {(RUN, ID)}
+    assert names_in("All\n\nHoldfast-Run: run-2\n\nthe end") == {("run-2", None)}
+
+
+def test_subjects_of_runr_name_runs_wherever_they_stand():
+    subject = "chore(runr): checkpoint 20260104035601 milestone 4"
+    for message in (subject, f"All\n\n* {subject}\n", f"Squashed\n\n    {subject}\n"):
+        assert names_in(message) == {("20260104035601", "runr-20260104035601-4")}
+
+
+def test_what_names_no_run_names_nothing():
+    for message in (
+        "",
+        "Fix",
+        "chore(agent): checkpoint milestone 2",
+        "x\n\nHoldfast-Checkpoint: c",
+        "x\n\nHoldfast-Run: \x1b",
+    ):
+        assert names_in(message) == frozenset()
+
+
+@given(st.text(alphabet="a: \n-", max_size=40))
+def test_any_message_can_be_searched_for_names(text):
+    assert names_in(text + BLOCK.join(["\n\n", "\n\n"]) + text) <= {(RUN, ID)}
+
+
+def test_trailers_of_others_name_no_milestone():
+    assert (
+        explain("Fix\n\nEntire-Checkpoint: abc")
+        == "it names a checkpoint of Entire, which has neither a run nor a milestone"
+    )

@@ -12,6 +12,7 @@ import click
 
 from holdfast import app, live
 from holdfast.adapters.git.workspace import kept
+from holdfast.adapters.git.ws_odd import odd_files
 from holdfast.cli import repo
 from holdfast.cli.output import emit, escape, json_option, run_argument, say
 from holdfast.cli.render import table
@@ -70,7 +71,8 @@ def command(
     elif listing:
         show_all(as_json)
     else:
-        show(take(title or app.now(), run, commit, index, ignored), as_json)
+        mark = take(title or app.now(), run, commit, index, ignored)
+        show(mark._replace(left_out=tuple(sorted({*mark.left_out, *odd_files(repo.here().git)}))), as_json)
 
 
 def take(title: str, run: str | None, commit: bool, index: int | None, ignored: Sequence[str]) -> Mark:
@@ -116,7 +118,7 @@ def show(mark: Mark, as_json: bool) -> None:
     if len(mark.ignored) > LISTED:
         say(f"and {len(mark.ignored) - LISTED} more of them")
     for line in mark.left_out:
-        say(f"Not kept: {escape(line)}")
+        say(repo.about_file(line, "Not kept" if mark.commit is None else "Not in the snapshot"))
     say(f"  holdfast restore {mark.checkpoint_id}")
 
 
@@ -131,23 +133,28 @@ def show_all(as_json: bool) -> None:
 
 
 def listed() -> Iterator[tuple[str, str, int | None, str, str, bool]]:
-    """Each kept snapshot, with what the logs here say of it."""
-    known: dict[str, tuple[str, WorkspaceState]] = {}
-    pending: set[str] = set()
+    """Each kept snapshot, with what the logs here say of it, or else its sidecar."""
+    place = repo.here()
+    known: dict[str, tuple[str, int | None, str, str]] = {
+        one.checkpoint_id: ("milestone", one.index, one.title, one.run_id) for one in place.known()
+    }
+    pending: dict[str, str] = {}
     given_up: dict[str, str] = {}
     for state in repo.states():
-        pending |= state.kept_aside.keys()
+        pending |= dict.fromkeys(state.kept_aside, state.run_id)
         given_up |= dict.fromkeys(state.given_up, state.run_id)
-        known |= {name: (state.run_id, made) for name, made in state.workspaces.items()}
-    for checkpoint_id in sorted(kept(repo.here().git)):
-        run_id, made = known.get(checkpoint_id) or ("", None)
-        kind = "unknown" if made is None else "milestone" if made.index is not None else "snapshot"
+        known |= {name: described(made, state.run_id) for name, made in state.workspaces.items()}
+    for checkpoint_id in sorted(kept(place.git)):
+        kind, index, title, run_id = known.get(checkpoint_id, ("unknown", None, "", ""))
         if checkpoint_id in pending:
-            kind = "kept aside"
+            kind, run_id = "kept aside", pending[checkpoint_id]
         elif checkpoint_id in given_up:
             kind, run_id = "given up", given_up[checkpoint_id]
-        index, title = (None, "") if made is None else (made.index, escape(made.title, 60))
-        yield checkpoint_id, kind, index, title, run_id, checkpoint_id in pending
+        yield checkpoint_id, kind, index, escape(title, 60), run_id, checkpoint_id in pending
+
+
+def described(made: WorkspaceState, run_id: str) -> tuple[str, int | None, str, str]:
+    return "milestone" if made.index is not None else "snapshot", made.index, made.title, run_id
 
 
 def let_go(text: str, as_json: bool) -> None:

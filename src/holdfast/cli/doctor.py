@@ -22,7 +22,9 @@ from holdfast.ports import Store
 
 
 @click.command()
-@click.option("--fix", is_flag=True, help="Repair mirrors: the witness, snapshots, unfinished drafts. Never the log.")
+@click.option(
+    "--fix", is_flag=True, help="Repair mirrors: witness, snapshots, sidecars, unfinished drafts. Never the log."
+)
 @click.option(
     "--accept-loss", is_flag=True, help="With --fix: go on without events that the witness knows and the log lost."
 )

@@ -1,13 +1,13 @@
 """What `holdfast doctor` looks at in a repository: ignore rules, worktrees, sidecars, snapshots, hooks. Repairs mirrors only.
 
-Every finding that is not fine names a command that helps, and that command runs.
+Every finding that is not fine names a command that helps, and that command runs; or it says that nothing needs to be done.
 """
 
 from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import TypeVar
 
 import msgspec
@@ -67,7 +67,7 @@ def ignored(place: GitWorkspace) -> Iterator[Finding]:
     try:
         seen, tracked = ignoring.look(place.git), ignoring.tracked(place.git)
     except HoldfastError as problem:
-        yield Finding("ignored", WARN, str(problem), shlex.join(["rm", os.path.join(place.main, ".holdfast")]))
+        yield Finding("ignored", WARN, str(problem), away(os.path.join(place.main, ".holdfast")))
         return
     if tracked:
         said = f"git tracks {tracked[0]}, which is Holdfast's own."
@@ -126,10 +126,11 @@ def mirrors(place: GitWorkspace, states: list[RunState]) -> Iterator[Finding]:
     try:
         read, refused = sidecars.read_all(place.sidecars)
     except sidecars.SidecarsUnreadable as problem:
-        move = shlex.join(["mv", place.sidecars, place.sidecars + ".aside"])
-        yield Finding("sidecars", WARN, str(problem), move)
+        around = os.path.dirname(place.sidecars)
+        is_folder = os.path.isdir(around) and not os.path.islink(around)
+        yield Finding("sidecars", WARN, str(problem), away(place.sidecars if is_folder else around))
         return
-    yield from listed("sidecars", refused, lambda one: (f"{one.path} is not used: {one.why}.", FIX))
+    yield from listed("sidecars", refused, lambda one: unusable(place, one))
     there = {one.checkpoint_id for one in read}
     logged = [
         (name, made)
@@ -150,11 +151,33 @@ def mirrors(place: GitWorkspace, states: list[RunState]) -> Iterator[Finding]:
         ),
     )
     gone = [one for one in read if not place.has(one.sha)]
-    yield from listed(
-        "sidecars",
-        gone,
-        lambda one: (f"Checkpoint {one.checkpoint_id} was commit {one.sha[:12]}, which git no longer has.", FIX),
-    )
+    yield from listed("sidecars", gone, lambda one: collected(place, states, one))
+
+
+def unusable(place: GitWorkspace, one: sidecars.Refused) -> tuple[str, str]:
+    said = f"{one.path} is not used: {one.why}."
+    if one.cure == sidecars.NEWER:
+        return f"{said} It does no harm, and a newer Holdfast can read it.", ""
+    return said, FIX if one.cure == sidecars.MEND else away(one.path, place) if one.cure else ""
+
+
+def collected(place: GitWorkspace, states: list[RunState], one: Sidecar) -> tuple[str, str]:
+    """A sidecar whose commit git no longer has: it can be made to point at what took its place, or be put away."""
+    said = f"Checkpoint {one.checkpoint_id} was commit {one.sha[:12]}, which git no longer has"
+    state = next((state for state in states if one.checkpoint_id in dict(ours(place, state))), None)
+    position = None if state is None else repo.find(place, state, one.checkpoint_id)
+    if position is not None and position.sha is not None and position.confidence != WEAK:
+        return f"{said}; it is {position.sha[:12]} now.", FIX
+    said += ", and nothing in this history is like it. Its sidecar is of no use here."
+    return said, away(place.sidecar_path(one.checkpoint_id), place)
+
+
+def away(path: str, place: GitWorkspace | None = None) -> str:
+    """A command that puts something out of the way, beside itself or out of the folder of sidecars, and overwrites nothing."""
+    folder = os.path.dirname(path) if place is None else os.path.dirname(place.sidecars)
+    names = (f"{os.path.basename(path)}.aside{number}" for number in ("", *range(1, 1000)))
+    targets = (os.path.join(folder, name) for name in names)
+    return shlex.join(["mv", path, next(target for target in targets if not os.path.lexists(target))])
 
 
 def snapshots(place: GitWorkspace, states: list[RunState]) -> Iterator[Finding]:
@@ -172,16 +195,35 @@ def snapshots(place: GitWorkspace, states: list[RunState]) -> Iterator[Finding]:
     yield from listed(
         "checkpoints",
         [name for name in kept if name not in known | given_up],
-        lambda name: (f"Snapshot {name} is kept, and no log here knows it.", f"holdfast checkpoint --drop {name}"),
+        lambda name: (
+            f"Snapshot {name} is kept, and no log here knows it. It may be the only copy of somebody's files.",
+            f"holdfast restore {name}",
+        ),
     )
-    lost = [name for state in states for name, made in ours(place, state) if made.snapshot and name not in kept]
-    yield from listed(
-        "checkpoints",
-        lost,
-        lambda name: (f"Checkpoint {name} is in the log, and its snapshot is not kept.", "holdfast checkpoint --list"),
-    )
+    yield from unkept(place, states, kept)
     if kept:
         yield Finding("checkpoints", OK, f"Kept under refs/holdfast/: {len(kept)}.")
+
+
+def unkept(place: GitWorkspace, states: list[RunState], kept: Collection[str]) -> Iterator[Finding]:
+    """Checkpoints of the log whose snapshot was let go: as long as git has it, it can be kept again."""
+    made = {name: one.snapshot for state in states for name, one in ours(place, state) if name not in kept}
+    there = [(name, sha) for name, sha in made.items() if sha and place.has(sha)]
+    yield from listed(
+        "checkpoints",
+        there,
+        lambda one: (
+            f"Checkpoint {one[0]} is in the log, and its snapshot was let go. Until git collects it, it can be kept again.",
+            shlex.join(["git", "update-ref", f"{workspace.REFS}{one[0]}", one[1]]),
+        ),
+    )
+    gone = [name for name, sha in made.items() if sha and name not in dict(there)]
+    if gone:
+        many = f"{gone[0]} is" if len(gone) == 1 else f"{', '.join(gone[:NAMED])}{', ...' * (len(gone) > NAMED)} are"
+        said = (
+            f"In the log {many} without a snapshot: it was let go, and git has collected it. Nothing needs to be done."
+        )
+        yield Finding("checkpoints", OK, said)
 
 
 def taken_in(place: GitWorkspace, states: list[RunState]) -> Iterator[Finding]:

@@ -9,6 +9,8 @@ from contextlib import closing, suppress
 from holdfast import app, config
 from holdfast.adapters.git.repo import GitWorkspace
 from holdfast.adapters.git.workspace import kept
+from holdfast.adapters.git.ws_scan import KEPT_AS_IT_IS
+from holdfast.cli.output import escape
 from holdfast.core.errors import HoldfastError, NotFound, UsageError
 from holdfast.core.position import Position
 from holdfast.core.repo_drift import records
@@ -50,6 +52,11 @@ def find_checkpoint(place: GitWorkspace, text: str) -> str:
     if len(found) > 1:
         raise AmbiguousCheckpoint(text, found)
     return found[0]
+
+
+def about_file(row: str, otherwise: str) -> str:
+    """A line about a file that a snapshot holds not at all, or not as git would."""
+    return f"{'Kept' if row.endswith(KEPT_AS_IT_IS) else otherwise}: {escape(row)}"
 
 
 def find(place: GitWorkspace, state: RunState, checkpoint_id: str | None = None) -> Position:

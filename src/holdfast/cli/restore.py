@@ -10,7 +10,6 @@ from holdfast import app
 from holdfast.adapters import system
 from holdfast.adapters.git import restore as back
 from holdfast.adapters.git.repo import GitWorkspace
-from holdfast.adapters.git.workspace import kept
 from holdfast.cli import repo
 from holdfast.cli.checkpoint import MISSION, settle
 from holdfast.cli.output import emit, escape, json_option, say
@@ -36,8 +35,10 @@ def command(checkpoint: str, into: str | None, in_place: bool, preview: bool, as
         show_preview(place, checkpoint_id, as_json)
         return
     if in_place:
-        done = back.in_place(place.git, checkpoint_id, system.new_run_id(), app.now())
-        write_down(place, done)
+        kept_as = system.new_run_id()
+        done = back.in_place(
+            place.git, checkpoint_id, kept_as, app.now(), lambda made: write_down(kept_as, made.sha, place.top)
+        )
     else:
         done = back.into_worktree(
             place.git, checkpoint_id, os.path.abspath(into or default_folder(place, checkpoint_id))
@@ -46,13 +47,10 @@ def command(checkpoint: str, into: str | None, in_place: bool, preview: bool, as
     settle(checkpoint_id, "restored")
 
 
-def write_down(place: GitWorkspace, done: back.Restored) -> None:
-    """What was there is pending until somebody deals with it, and a log says so."""
-    if done.kept is None:
-        return
+def write_down(checkpoint_id: str, snapshot: str, top: str) -> None:
+    """What is here is pending until somebody deals with it, and a log says so before the first file is changed."""
     with app.open_store() as store, app.start_run(store, MISSION, title="kept before a restore in place") as log:
-        log.record(SnapshotKept(checkpoint_id=done.kept, snapshot=kept(place.git)[done.kept], repo=place.top))
-        log.record(RunFinished())
+        log.record(SnapshotKept(checkpoint_id=checkpoint_id, snapshot=snapshot, repo=top), RunFinished())
 
 
 def default_folder(place: GitWorkspace, checkpoint_id: str) -> str:
@@ -67,7 +65,7 @@ def show(done: back.Restored, checkpoint_id: str, as_json: bool) -> None:
     if done.kept is not None:
         say(f"What was there is kept: `holdfast restore {done.kept} --in-place` undoes this.")
     for line in done.left_out:
-        say(f"Not restored: {escape(line)}")
+        say(repo.about_file(line, "Not restored"))
 
 
 def show_preview(place: GitWorkspace, checkpoint_id: str, as_json: bool) -> None:

@@ -5,17 +5,31 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from holdfast.core.subjects import Said, as_imported
+from holdfast.core.subjects import Said, as_imported, imported_id
 
 
 class Commit(NamedTuple):
-    """One commit of a history. `stamp` is its author and the time of authorship, which survive a rewrite."""
+    """One commit of a history. `stamp` is its author and the time of authorship, which survive a rewrite.
+
+    `said` is the one checkpoint that its message names, `named` every run and checkpoint: a squash may name many.
+    """
 
     sha: str
     tree: str
     parents: tuple[str, ...]
     stamp: str
     said: Said | None
+    named: frozenset[tuple[str, str | None]] = frozenset()
+
+    def names_another(self, run_id: str) -> bool:
+        """Whether its message names a run, and not this one."""
+        return bool(self.named) and all(name != run_id for name, _ in self.named)
+
+    def imported_as(self, run_id: str) -> Commit:
+        if self.said is None and not self.named:
+            return self
+        named = frozenset((run_id if imported_id(name) == run_id else name, other) for name, other in self.named)
+        return self._replace(said=self.said and as_imported(self.said, run_id), named=named)
 
 
 class Line:
@@ -69,8 +83,6 @@ class Line:
 
     def imported_as(self, run_id: str) -> Line:
         """The same history for a run that was taken in from Runr: subjects that name it name it by its id here."""
-        line = Line(
-            [one if one.said is None else one._replace(said=as_imported(one.said, run_id)) for one in self.commits]
-        )
+        line = Line([one.imported_as(run_id) for one in self.commits])
         line.beyond = self.beyond
         return line

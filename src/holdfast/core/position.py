@@ -12,8 +12,9 @@ Evidence, in the order in which it is believed:
     git_log_legacy          the subject names a milestone, but no run                                 weak
 
 The highest milestone wins. A weak answer never goes before a better one, whatever its milestone; it is then only named
-among the choices. What has no record in a log that has others is weak too: anybody can write a trailer. And so is what
-only a message names, if there is no log and commits follow that nothing explains: one of them may be a later milestone.
+among the choices. What has no record in a log that has others is weak too: anybody can write a trailer or a sidecar. So is
+a name on a commit that is in nothing like what the log recorded. And so is what only a message names, if there is no log
+and commits follow that nothing explains: one of them may be a later milestone.
 """
 
 from __future__ import annotations
@@ -40,6 +41,8 @@ _PAIRED = {
     False: (WEAK, "but author or time differ"),
 }
 _SHOWN = 3
+UNLOGGED = "the log does not know it"
+UNLIKE = "but neither its changes nor its files nor its author and time are those of the milestone"
 
 
 class Known(NamedTuple):
@@ -99,6 +102,22 @@ def of_run(records: Iterable[Known], run_id: str) -> list[Known]:
     return sorted(sound, key=lambda record: (record.index, record.checkpoint_id, -_rank(record.source), record.sha))
 
 
+def contradicted(records: Iterable[Known], trees: Mapping[str, str]) -> list[Known]:
+    """Mirrors whose commit has other files than they say. `trees` are those that git has, by commit."""
+    mirrors = (record for record in records if record.source != "log" and record.tree is not None)
+    return [record for record in mirrors if trees.get(record.sha, record.tree) != record.tree]
+
+
+def unlogged(records: Sequence[Known]) -> list[Known]:
+    """Records of milestones that only mirrors know, although there is a log."""
+    logged = {record.checkpoint_id for record in records if record.source == "log"}
+    return [record for record in records if logged and record.checkpoint_id not in logged]
+
+
+def doubted(found: Found, why: str) -> Found:
+    return found._replace(confidence=WEAK, why=f"{found.why}; {why}")
+
+
 def _rank(source: str) -> int:
     return ORDER.index(source) if source in ORDER else len(ORDER)
 
@@ -121,7 +140,8 @@ def by_rewrite(records: Iterable[Known], rewrites: Sequence[tuple[str, str]], li
     """Follow what git said about rewritten commits, as far as it leads to this history. A chain that bites its tail is none."""
     news: dict[str, list[str]] = {}
     for old, new in rewrites:
-        news.setdefault(old, []).append(new)
+        if old != new:  # git says so of a commit that it wrote again as it was
+            news.setdefault(old, []).append(new)
     for record in records:
         ends = [sha for sha in _followed(record.sha, news) if sha in line and sha != record.sha]
         if ends:
@@ -178,8 +198,8 @@ def _named(checkpoint_id: str, index: int, record: Known | None, carriers: list[
     if more:
         why += f", and so does that of {more} older commit{'s' * (more > 1)} in this history"
     if record is None:
-        unknown = "; the log does not know it" if logged else ""
-        return Found("git_log_run_specific", WEAK if logged else STRONG, sha, index, checkpoint_id, None, why + unknown)
+        named = Found("git_log_run_specific", STRONG, sha, index, checkpoint_id, None, why)
+        return doubted(named, UNLOGGED) if logged else named
     return _found(record, "git_log_run_specific", STRONG, sha, why)
 
 
@@ -264,10 +284,26 @@ def above(records: Sequence[Known], found: Sequence[Found], line: Line) -> list[
     return [record for record in records if best is None or record.index > best.index]
 
 
+def unseen(best: Found, records: Iterable[Known], found: Iterable[Found], line: Line) -> list[Known]:
+    """Milestones of the log below the answer that neither their commit nor a message shows to be in this history."""
+    seen = {one.checkpoint_id for one in found}
+    below = [one for one in records if one.source == "log" and one.index < best.index and one.checkpoint_id not in seen]
+    named = {pair for commit in line.commits for pair in commit.named} if below else set()
+    return [one for one in below if (one.run_id, one.checkpoint_id) not in named]
+
+
 def answer(
-    found: Sequence[Found], records: Sequence[Known], line: Line, notes: Sequence[str], is_last: bool = True
+    found: Sequence[Found],
+    records: Sequence[Known],
+    line: Line,
+    notes: Sequence[str],
+    is_last: bool = True,
+    below: Sequence[Known] = (),
 ) -> Position | None:
-    """The position with its reason, and what else there may be; None if nothing was found. `is_last`: of the last milestone."""
+    """The position with its reason, and what else there may be; None if nothing was found. `is_last`: of the last milestone.
+
+    `below` are lower milestones that are not in this history.
+    """
     best = best_of(found, line)
     if best is None:
         return None
@@ -277,7 +313,7 @@ def answer(
     moved = f" (it was {short(best.was)})" if best.was else ""
     parts = [
         f"Milestone {best.index} is commit {short(best.sha)}{moved}: {best.why}",
-        *_missing(best, records),
+        *_missing(best, records, below),
         *([nameless(gap)] if gap else []),
         *_few(notes),
     ]
@@ -304,11 +340,12 @@ def nameless(gap: int) -> str:
     return f"{many} no milestone, and no log tells whether one is missing there"
 
 
-def _missing(best: Found, records: Sequence[Known]) -> Iterator[str]:
+def _missing(best: Found, records: Sequence[Known], below: Sequence[Known]) -> Iterator[str]:
     higher = [record for record in records if record.index > best.index]
-    if higher:
-        last = higher[-1]
-        yield f"milestone {last.index} ({short(last.sha)}) was not found in this history"
+    for record in (*below[:_SHOWN], *higher[-1:]):
+        yield f"milestone {record.index} ({short(record.sha)}) was not found in this history"
+    if len(below) > _SHOWN:
+        yield f"{len(below) - _SHOWN} more of the lower ones were not found either"
 
 
 def _few(notes: Iterable[str]) -> list[str]:

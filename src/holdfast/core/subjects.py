@@ -8,7 +8,7 @@ not said at all: a message that two milestones were squashed into names neither.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Literal, NamedTuple
 
 from holdfast.core.errors import BadInput
@@ -28,6 +28,7 @@ _SUBJECTS: tuple[tuple[Kind, re.Pattern[str]], ...] = (
     ("run_specific", re.compile(rf"chore\(runr\): checkpoint (\S{{1,64}}) milestone {_NUMBER}")),
     ("legacy", re.compile(rf"chore\(agent\): checkpoint() milestone {_NUMBER}")),
 )
+_INDENT = "    "  # before each line of a message that `git merge --squash` joins
 _OURS = (RUN.lower(), CHECKPOINT.lower(), MILESTONE.lower())
 _STRANGERS = {
     "entire-checkpoint": "it names a checkpoint of Entire, which has neither a run nor a milestone",
@@ -59,6 +60,29 @@ def read_message(message: str) -> Said | None:
 def explain(message: str) -> str:
     """Why a message names the checkpoint it names, or none, as the end of a sentence."""
     return _read(message)[1]
+
+
+def names_in(message: str) -> frozenset[tuple[str, str | None]]:
+    """Every run that a message names, with its checkpoints: its own, and those whose messages a squash joined in it."""
+    named: dict[str, set[str]] = {}
+    lines = [line.rstrip() for line in message.split("\n")]
+    for text in ("\n".join(lines), "\n".join(line.removeprefix(_INDENT) for line in lines)):
+        for paragraph in text.split("\n\n"):
+            _collect(_trailers(paragraph.strip("\n").split("\n")) or (), named)
+    for line in lines:
+        if match := _SUBJECTS[0][1].fullmatch(line.strip().removeprefix("* ")):
+            named.setdefault(match[1], set()).add(runr_id(match[1], match[2]))
+    return frozenset((run_id, one) for run_id, found in named.items() if is_id(run_id) for one in found or (None,))
+
+
+def _collect(trailers: Iterable[tuple[str, str]], named: dict[str, set[str]]) -> None:
+    run_id = None
+    for key, value in trailers:
+        if key == _OURS[0]:
+            run_id = value
+            named.setdefault(value, set())
+        elif key == _OURS[1] and run_id is not None:
+            named[run_id].add(value)
 
 
 def with_trailers(message: str, run_id: str, checkpoint_id: str, index: int) -> str:

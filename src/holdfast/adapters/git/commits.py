@@ -154,7 +154,7 @@ def _gone(git: Git, text: str, found: Sequence[str], known: Sequence[Known]) -> 
 
 def _rewritten(git: Git, sha: str, line: Line) -> str | None:
     """What the hook of git noted, followed to a commit of this branch."""
-    became, seen = dict(read_rewrites(git)), {sha}
+    became, seen = {old: new for old, new in read_rewrites(git) if old != new}, {sha}
     while sha in became and became[sha] not in seen:
         sha = became[sha]
         seen.add(sha)

@@ -35,12 +35,15 @@ from holdfast.adapters.probes.common import EffectError
 from holdfast.adapters.probes.git_runner import Git
 from holdfast.core.line import Commit, Line
 from holdfast.core.position import (
+    UNLIKE,
+    UNLOGGED,
     Found,
     Known,
     Pair,
     Position,
     above,
     answer,
+    best_of,
     by_content,
     by_legacy,
     by_name,
@@ -48,9 +51,14 @@ from holdfast.core.position import (
     by_record,
     by_rewrite,
     choices_for,
+    contradicted,
+    doubted,
     lost,
     nowhere,
     of_run,
+    short,
+    unlogged,
+    unseen,
 )
 from holdfast.core.sidecar import is_sha
 from holdfast.core.stops import snippet
@@ -59,6 +67,7 @@ __all__ = ["Facts", "facts_of", "find", "patch_id_of"]
 
 _MOST_RECORDS = 500  # of the highest milestones, whose changes are compared
 _MOST_RANGES = 30  # of the highest milestones, between which ranges are compared
+_JOINED = ("squash", "tree")  # such a commit holds everything up to its milestone
 _DEEPEN = "The history was cut off when it was cloned: `git fetch --unshallow` brings the rest."
 
 
@@ -86,36 +95,54 @@ def find(
     search.look(rewrites)
     if allow_legacy and checkpoint_id is None:
         search.look_for_legacy()
-    return answer(search.found, search.wanted, line, search.notes, checkpoint_id is None) or search.nothing()
+    below = search.below()
+    return answer(search.found, search.wanted, line, search.notes, checkpoint_id is None, below) or search.nothing()
 
 
 class _Search:
     """One search: the evidence so far, and what could not be looked at."""
 
     def __init__(self, git: Git, run_id: str, records: list[Known], line: Line, checkpoint_id: str | None) -> None:
-        self.git, self.run_id, self.records, self.line = git, run_id, records, line
-        self.only = checkpoint_id
-        self.wanted = [one for one in records if checkpoint_id in (None, one.checkpoint_id)]
+        self.git, self.run_id, self.line, self.only = git, run_id, line, checkpoint_id
         self.found: list[Found] = []
         self.notes: list[str] = []
         self.legacy: list[str] = []
-        self.there: dict[str, Commit] = {}
-        self._changes: dict[str, str] = {}  # what commits change
-        self._joined: dict[str, str] = {}  # the same for those that do not change just what one milestone did
+        self.every = self._believed(records, line.commits)
+        self.mirrors = {one.checkpoint_id for one in unlogged(self.every)}
+        self.records = [one for one in self.every if one.checkpoint_id not in self.mirrors]
+        self._joined: dict[str, str] = {}  # what commits change that do not change just what one milestone did
+
+    @property
+    def wanted(self) -> list[Known]:
+        return [one for one in self.records if self.only in (None, one.checkpoint_id)]
 
     def look(self, rewrites: Sequence[tuple[str, str]]) -> None:
         self._note_limits()
-        self._add(by_record(self.records, self.line))
-        self._add(by_rewrite(self.records, rewrites, self.line))
-        self._add(by_name(self.records, self.run_id, self.line))
+        self._add(by_record(self.every, self.line))
+        self._add(by_rewrite(self.every, rewrites, self.line))
+        self._add(self._alike(list(by_name(self.every, self.run_id, self.line))))
         if self._open():
-            self.there = commits_of(self.git, (name for one in self.records for name in (one.sha, one.base or "")))
+            self.records = self._believed(self.records, self.there.values())
         for stage in (self._by_patch, self._by_range_diff, self._by_squash, self._by_tree):
             if self._open():
                 self._add(stage())
 
-    def _add(self, found: Iterator[Found]) -> None:
-        self.found += [one for one in found if self.only in (None, one.checkpoint_id)]
+    def _believed(self, records: list[Known], commits: Iterable[Commit]) -> list[Known]:
+        """Without the mirrors that git contradicts."""
+        false = contradicted(records, {one.sha: one.tree for one in commits})
+        for one in false:
+            why = f"commit {short(one.sha)} has other files than it says"
+            self.notes.append(f"the {one.source} of checkpoint {one.checkpoint_id} is not believed: {why}")
+        return [one for one in records if one not in false]
+
+    def _add(self, found: Iterable[Found]) -> None:
+        ours = (one for one in found if self.only in (None, one.checkpoint_id))
+        self.found += [doubted(one, UNLOGGED) if one.checkpoint_id in self.mirrors else one for one in ours]
+
+    @cached_property
+    def there(self) -> dict[str, Commit]:
+        """Of the commits that records name, those that git still has."""
+        return commits_of(self.git, (name for one in self.records for name in (one.sha, one.base or "")))
 
     def _open(self) -> list[Known]:
         return above(self.wanted, self.found, self.line)
@@ -127,6 +154,30 @@ class _Search:
             self.notes.append(f"only the newest {MOST:,} commits were read")
         if is_shallow(self.git):
             self.notes.append("the history is cut off, as in a shallow clone")
+
+    # --- whether a name is true
+
+    def _alike(self, found: list[Found]) -> Iterator[Found]:
+        """A rewrite keeps the changes, the files, or author and time. A name on a commit that kept none may be false."""
+        logged = {one.checkpoint_id: one for one in self.records if one.source == "log"}
+        moved = [(one, logged[one.checkpoint_id]) for one in found if one.was and one.checkpoint_id in logged]
+        strange = {one: record for one, record in moved if not self._has_kept(one.sha, record)}
+        patches = self._patches_of(list(strange.values()))
+        here = self._named([(one.sha, first_parent(self._at(one.sha))) for one in strange])
+        for one in found:
+            patch = patches.get(strange[one].sha) if one in strange else None
+            is_like = one not in strange or (patch is not None and patch == here.get(one.sha))
+            yield one if is_like else doubted(one, UNLIKE)
+
+    def _at(self, sha: str) -> Commit:
+        return self.line.commits[self.line.place[sha]]
+
+    def _has_kept(self, sha: str, record: Known) -> bool:
+        """Its files, or author and time; or there is nothing to compare."""
+        now, then = self._at(sha), self.there.get(record.sha)
+        if then is not None:
+            return now.tree == then.tree or now.stamp == then.stamp
+        return now.tree == record.tree or (record.tree is None and record.patch_id is None)
 
     # --- what commits change
 
@@ -150,11 +201,17 @@ class _Search:
     def _by_patch(self) -> Iterator[Found]:
         if len(self._since) > MOST_PATCHES:
             self.notes.append(f"only what the newest {MOST_PATCHES:,} commits change was compared")
-        recent = self._since[:MOST_PATCHES]
-        self._changes = self._named([(one.sha, first_parent(one)) for one in recent])
-        patches = self._patches_of_records()
+        patches = self._patches_of(self.records)
         self._joined = {sha: name for sha, name in self._changes.items() if name not in set(patches.values())}
-        return self._equal("patch_id", patches, self._changes, recent)
+        return self._equal("patch_id", patches, self._changes, self._recent)
+
+    @cached_property
+    def _recent(self) -> list[Commit]:
+        return self._since[:MOST_PATCHES]
+
+    @cached_property
+    def _changes(self) -> dict[str, str]:
+        return self._named([(one.sha, first_parent(one)) for one in self._recent])
 
     def _equal(
         self, source: str, values: dict[str, str], changes: dict[str, str], commits: Sequence[Commit]
@@ -164,13 +221,18 @@ class _Search:
         return by_content(source, moved, values, by_value(changes, [one.sha for one in self._free(commits)]))
 
     def _free(self, commits: Iterable[Commit]) -> Iterator[Commit]:
+        """Those that can be a milestone that moved: not one that stayed, nor another run's, unless this run stood on it."""
         taken = {one.sha for one in self.records}
-        return (one for one in commits if one.sha not in taken)
+        stood_on = {pair for sha in taken if sha in self.there for pair in self.there[sha].named}
+        for one in commits:
+            is_theirs = one.names_another(self.run_id) and stood_on.isdisjoint(one.named)
+            if one.sha not in taken and not is_theirs:
+                yield one
 
-    def _patches_of_records(self) -> dict[str, str]:
+    def _patches_of(self, records: Sequence[Known]) -> dict[str, str]:
         """By commit: as git says now, or, if it no longer has the commit, as was recorded then."""
-        recorded = {one.sha: one.patch_id for one in self.records if one.patch_id}
-        alive = {one.sha: self.there[one.sha] for one in self.records[-_MOST_RECORDS:] if one.sha in self.there}
+        recorded = {one.sha: one.patch_id for one in records if one.patch_id}
+        alive = {one.sha: self.there[one.sha] for one in records[-_MOST_RECORDS:] if one.sha in self.there}
         return recorded | self._named([(sha, first_parent(commit)) for sha, commit in alive.items()])
 
     def _by_squash(self) -> Iterator[Found]:
@@ -226,6 +288,8 @@ class _Search:
         return by_pair(self._open(), [self._pair(*pair) for pair in pairs if pair[0] in self.there and pair[1] in free])
 
     def _can_pair(self, base: str, old: str) -> bool:
+        if base in (old, self.line.commits[0].sha):
+            return False  # nothing came after it on one of the sides
         many = self.git.line("rev-list", "--count", f"--max-count={MOST_PAIRED + 1}", f"{base}..{old}")
         if max(int(many), len(self.line.since(base))) <= MOST_PAIRED:
             return True
@@ -236,6 +300,19 @@ class _Search:
         return Pair(old, new, self.there[old].stamp == self.line.commits[self.line.place[new]].stamp)
 
     # --- at the end
+
+    def below(self) -> list[Known]:
+        """Milestones below the answer that this history has lost. Where it is cut off, or too long, nobody can say."""
+        best = best_of(self.found, self.line)
+        is_cut = len(self.line.commits) == MOST or is_shallow(self.git)
+        if best is None or self.only is not None or best.source in _JOINED or is_cut:
+            return []
+        gone = unseen(best, self.records, self.found, self.line)
+        if not gone or len(self._since) > MOST_PATCHES:
+            return []
+        patches = self._patches_of(gone)
+        here = {self._changes.get(one.sha) for one in self._free(self._recent)}
+        return [one for one in gone if patches.get(one.sha) not in {None, *here}]
 
     def look_for_legacy(self) -> None:
         if self.found:

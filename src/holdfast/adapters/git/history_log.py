@@ -11,7 +11,7 @@ from holdfast.adapters.probes.common import EffectError
 from holdfast.adapters.probes.git_runner import Git, complaint
 from holdfast.core.line import Commit, Line
 from holdfast.core.sidecar import is_sha
-from holdfast.core.subjects import Said, read_message
+from holdfast.core.subjects import Said, names_in, read_message
 
 MOST = 20_000  # commits of one history
 MAX_OUTPUT = 128 * 1024 * 1024
@@ -66,8 +66,9 @@ def _commit(text: str) -> Commit:
     if not parents[0]:
         parents = []
     folded = message.lower()
-    said = read_message(message) if any(word in folded for word in _WORDS) else None
-    return Commit(sha, tree, tuple(parents), stamp, said)
+    if not any(word in folded for word in _WORDS):
+        return Commit(sha, tree, tuple(parents), stamp, None)
+    return Commit(sha, tree, tuple(parents), stamp, read_message(message), names_in(message))
 
 
 def is_shallow(git: Git) -> bool:

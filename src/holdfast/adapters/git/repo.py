@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from holdfast.adapters import fingerprint
 from holdfast.adapters.git import history, hooks, sidecars, touched, workspace
@@ -16,7 +16,7 @@ from holdfast.adapters.probes.git_runner import Git, find_repository, plain_head
 from holdfast.core.errors import HoldfastError, UsageError
 from holdfast.core.guards import Touched
 from holdfast.core.line import Commit
-from holdfast.core.position import Known, Position
+from holdfast.core.position import Known, Position, contradicted
 from holdfast.core.repo_drift import BASE, Seen
 from holdfast.core.sidecar import Sidecar
 from holdfast.core.subjects import CHECKPOINT, PREFIX
@@ -175,7 +175,9 @@ class GitWorkspace:
             for one in reversed(line.commits)
             if one.said is not None and one.said.kind == "trailer" and one.said.checkpoint_id is not None
         }
-        there = {one.checkpoint_id: one for one in self.known() if one.sha in line.place}
+        known = [one for one in self.known() if one.sha in line.place]
+        false = contradicted(known, {one.sha: one.tree for one in line.commits})
+        there = {one.checkpoint_id: one for one in known if one not in false}
         every = {**named, **there}.values()
         return sorted((one for one in every if run_id in (None, one.run_id)), key=lambda one: (one.run_id, one.index))
 
@@ -295,11 +297,26 @@ def _from_trailers(commit: Commit) -> Known:
 
 
 def top_of(path: str) -> str:
-    """The top of the work tree around a path."""
-    folder = os.path.realpath(path)
-    while not os.path.lexists(os.path.join(folder, ".git")):
-        parent = os.path.dirname(folder)
-        if parent == folder:
-            return os.path.realpath(path)
+    """The top of the work tree around a path; the path itself, if there is none."""
+    place = os.path.realpath(path)
+    around = list(_upwards(place))
+    top = next((folder for folder in around if os.path.lexists(os.path.join(folder, ".git"))), None)
+    bare = next((folder for folder in around if _is_bare(folder)), None)
+    if top is None and bare is not None:
+        raise EffectError(
+            f"{bare} is a bare repository: it has no work tree.",
+            advice="Go to one of its work trees. `git worktree add FOLDER` makes one.",
+        )
+    return top or place
+
+
+def _upwards(folder: str) -> Iterator[str]:
+    yield folder
+    while (parent := os.path.dirname(folder)) != folder:
         folder = parent
-    return folder
+        yield folder
+
+
+def _is_bare(folder: str) -> bool:
+    parts = [os.path.join(folder, name) for name in ("objects", "refs")]
+    return all(map(os.path.isdir, parts)) and os.path.isfile(os.path.join(folder, "HEAD"))

@@ -3,7 +3,7 @@
 Git itself writes the files, by the rules of a checkout: it does not follow links out of the tree, does not touch `.git`,
 and does not overwrite what differs from what it was told is there. Files that git converts are then made what they were,
 byte for byte. The index is put in place last and at once. Ignored files are left alone, but for those that the snapshot
-holds; one that is in the way is a reason to refuse.
+holds; one that is in the way is a reason to refuse. What a snapshot says it left out is left alone, too.
 """
 
 from __future__ import annotations
@@ -11,14 +11,16 @@ from __future__ import annotations
 import functools
 import os
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
 from holdfast.adapters.git.workspace import (
     Parts,
+    Snapshot,
     check_checkpoint_id,
+    drop,
     keep,
     object_format,
     read_parts,
@@ -30,7 +32,7 @@ from holdfast.adapters.git.ws_gather import Policy, gather
 from holdfast.adapters.git.ws_intent import Intent, announce
 from holdfast.adapters.git.ws_objects import Maker, seconds_of
 from holdfast.adapters.git.ws_put import put_bytes, put_index
-from holdfast.adapters.git.ws_scan import GITLINK, KINDS, LIST, Change, joined, parse_flags
+from holdfast.adapters.git.ws_scan import GITLINK, KINDS, LIST, Change, LeftOut, joined, parse_flags
 from holdfast.adapters.probes.git_runner import Git, complaint, find_repository
 from holdfast.core.errors import HoldfastError, UsageError
 
@@ -63,12 +65,21 @@ class OtherHead(RestoreRefused):
 
 
 class Difference(NamedTuple):
-    """One path in which two trees differ; modes as git writes them."""
+    """One path in which two trees differ; modes as git writes them, and what the old tree has there."""
 
     path: bytes
     kind: str
     old: bytes
     new: bytes
+    blob: bytes
+
+
+class Plan(NamedTuple):
+    """The tree to go to, in what it differs from what is here, and in what it does although a snapshot differs there."""
+
+    tree: str
+    differences: list[Difference]
+    left: dict[bytes, str]  # path -> what the snapshot said when it left it out
 
 
 # --- into a new worktree
@@ -157,10 +168,13 @@ def _absent(desk: Desk, parts: Parts, users: IndexFile) -> list[bytes]:
 # --- in place
 
 
-def in_place(git: Git, checkpoint_id: str, keep_as: str, now: str) -> Restored:
+def in_place(
+    git: Git, checkpoint_id: str, keep_as: str, now: str, announce_kept: Callable[[Snapshot], None] = lambda made: None
+) -> Restored:
     """Make files and index here what they were, after a snapshot of what is here as checkpoint `keep_as`.
 
-    Refuses where HEAD is not what it was, and where something would be lost that no snapshot holds.
+    `announce_kept` is told of that snapshot before the first file is changed; if it fails, nothing is changed and
+    nothing is kept. Refuses where HEAD is not what it was, and where something would be lost that no snapshot holds.
     """
     parts = read_parts(git, checkpoint_id)
     snapshot = parts.snapshot
@@ -173,17 +187,68 @@ def in_place(git: Git, checkpoint_id: str, keep_as: str, now: str) -> Restored:
         before = take_at(desk, keep_as, seconds, _as_wide_as(parts))
         _refuse_other_head((before.head, before.branch), (snapshot.head, snapshot.branch))
         desk.ask("update-index", "-q", "--refresh", index=desk.path("index"))  # whatever it finds, `read-tree` judges
-        differences = _differences(desk, before.tree, snapshot.tree)
-        _refuse_in_the_way(desk, differences)
-        keep(git, keep_as, before)
-        _change_files(desk, before.tree, snapshot.tree, keep_as)
-        _put_raw(desk, _raw_of(desk, parts))
-        _convert_again(desk, parts, read_parts(git, keep_as), differences)
-        put_index(desk, _index_of(desk, parts), users.stamp)
-    moved = tuple(
-        f"{os.fsdecode(row.path)}: it is a submodule, and is left as it is" for row in differences if GITLINK in row[2:]
-    )
-    return Restored(desk.place.top, snapshot.sha, snapshot.branch, keep_as, (*snapshot.left_out, *moved))
+        plan = _plan(desk, before.tree, snapshot)
+        _refuse_in_the_way(desk, plan.differences)
+        _keep_announced(git, keep_as, before, announce_kept)
+        with _undo_named(keep_as):
+            _change_files(desk, before.tree, plan.tree)
+            _put_raw(desk, _raw_of(desk, parts))
+            _convert_again(desk, parts, read_parts(git, keep_as), plan)
+            put_index(desk, _index_of(desk, parts), users.stamp)
+    return Restored(desk.place.top, snapshot.sha, snapshot.branch, keep_as, tuple(_left_as_it_is(snapshot, plan)))
+
+
+def _plan(desk: Desk, here: str, snapshot: Snapshot) -> Plan:
+    """What a snapshot left out stays as it is here: its tree has something older there, or nothing."""
+    left_out = LeftOut(snapshot.left_out)
+    rows = _differences(desk, here, snapshot.tree)
+    said = {row.path: left_out.row_of(row.path) for row in rows}
+    left = [row for row in rows if said[row.path]]
+    differences = [row for row in rows if not said[row.path]]
+    return Plan(_with(desk, snapshot.tree, left), differences, {row.path: said[row.path] or "" for row in left})
+
+
+def _with(desk: Desk, tree: str, rows: Sequence[Difference]) -> str:
+    """A tree, with what is here in the place of some of its files."""
+    if not rows:
+        return tree
+    index = desk.path("target")
+    desk.run("read-tree", tree, index=index)
+    listing = b"".join(b"%s %s\t%s\0" % (row.old, row.blob, row.path) for row in rows)
+    desk.run("update-index", "-z", "--index-info", stdin=listing, index=index)
+    return desk.line("write-tree", "--missing-ok", index=index)
+
+
+def _left_as_it_is(snapshot: Snapshot, plan: Plan) -> Iterator[str]:
+    """What was not brought back, each with the reason."""
+    here = {*plan.left.values()}
+    yield from (f"{row}; what is here is left as it is" if row in here else row for row in snapshot.left_out)
+    modules = (row for row in plan.differences if GITLINK in (row.old, row.new))
+    yield from (f"{os.fsdecode(row.path)}: it is a submodule, and is left as it is" for row in modules)
+
+
+def _keep_announced(git: Git, keep_as: str, made: Snapshot, announce_kept: Callable[[Snapshot], None]) -> None:
+    """Keep a snapshot and say so; what cannot be said is not kept. An interrupt leaves it: it may have been said by then."""
+    held = keep(git, keep_as, made)
+    try:
+        announce_kept(held)
+    except Exception:
+        drop(git, keep_as, made.sha)
+        raise
+
+
+@contextmanager
+def _undo_named(keep_as: str) -> Iterator[None]:
+    """Here files change: whoever hears of a failure hears of the way back."""
+    undo = f"What was here is kept: `holdfast restore {keep_as} --in-place` brings it back."
+    try:
+        yield
+    except OSError as error:
+        said = f"{error.filename or 'A file'} cannot be read or written: {error.strerror}."
+        raise WorkspaceError(f"Only some of the files may be restored. {said}", advice=undo) from error
+    except HoldfastError as error:
+        error.advice = f"{undo} {_ELSEWHERE}"
+        raise
 
 
 def preview(git: Git, checkpoint_id: str) -> list[Change]:
@@ -195,7 +260,7 @@ def preview(git: Git, checkpoint_id: str) -> list[Change]:
         desk.write_objects_here()
         found = gather(desk, _as_wide_as(parts))
         _refuse_other_head((found.head, found.branch), (snapshot.head, snapshot.branch))
-        rows = _differences(desk, found.tree, snapshot.tree)
+        rows = _plan(desk, found.tree, snapshot).differences
         _refuse_in_the_way(desk, rows)
     return [Change(os.fsdecode(row.path), KINDS[row.kind]) for row in rows]
 
@@ -221,10 +286,11 @@ def _refuse_other_head(now: tuple[str | None, str | None], then: tuple[str | Non
 
 
 def _differences(desk: Desk, old: str, new: str) -> list[Difference]:
-    said = desk.run("diff-tree", "-r", "-z", "--raw", "--no-renames", "--no-ext-diff", old, new).split(b"\0")
+    argv = ("diff-tree", "-r", "-z", "--raw", "--no-abbrev", "--no-renames", "--no-ext-diff")
+    said = desk.run(*argv, old, new).split(b"\0")
     rows = (facts.split(b" ") for facts in said[0:-1:2])
     return [
-        Difference(path, row[4].decode(), row[0].lstrip(b":"), row[1])
+        Difference(path, row[4].decode(), row[0].lstrip(b":"), row[1], row[2])
         for row, path in zip(rows, said[1::2], strict=True)
     ]
 
@@ -271,15 +337,12 @@ def _mode_at(path: bytes) -> int | None:
         return None
 
 
-def _change_files(desk: Desk, old: str, new: str, keep_as: str) -> None:
+def _change_files(desk: Desk, old: str, new: str) -> None:
     """Git looks at every file that it is to change before it changes the first."""
     argv = ("read-tree", "-m", "-u", "--no-sparse-checkout", old, new)
     finished = desk.ask(*argv, index=desk.path("index"))
     if finished.code:
-        raise RestoreRefused(
-            f"Git would not change the files: {complaint(finished)}",
-            advice=f"What was here is kept as checkpoint {keep_as}. {_ELSEWHERE}",
-        )
+        raise RestoreRefused(f"Git would not change the files: {complaint(finished)}")
 
 
 # --- files that git converts
@@ -303,10 +366,10 @@ def _wanted(desk: Desk, maker: Maker, name: str, old: bytes) -> bytes | None:
     return None if maker.name_of("blob", old) == name else desk.run("cat-file", "blob", name)
 
 
-def _convert_again(desk: Desk, parts: Parts, before: Parts, differences: Sequence[Difference]) -> None:
+def _convert_again(desk: Desk, parts: Parts, before: Parts, plan: Plan) -> None:
     """Files whose bytes on disk were special then and are not now, although git calls them the same."""
     then, now = (_raw_of(desk, one) for one in (before, parts))
-    for path in sorted({*then} - {*now} - {row.path for row in differences}):
+    for path in sorted({*then} - {*now} - {*plan.left} - {row.path for row in plan.differences}):
         name = f"{parts.snapshot.tree}:{os.fsdecode(path)}"
         data = desk.run("cat-file", "--filters", "--end-of-options", name)
         put_bytes(desk.place.top, path, functools.partial(_unless_same, data))

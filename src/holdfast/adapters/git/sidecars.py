@@ -29,11 +29,18 @@ _TEMPORARY = re.compile(r"\.[a-z0-9._-]{1,80}\.[0-9a-f]{16}\.new")
 _OF_RUNR = re.compile(r"([0-9a-f]{40}|[0-9a-f]{64})\.json")
 
 
+MEND, MOVE, NEWER = "mend", "move", "newer"
+
+
 class Refused(NamedTuple):
-    """A file in the folder that is no sidecar one could use, and why."""
+    """A file in the folder that is no sidecar one could use, and why.
+
+    What helps: MEND, `set_aside` and `remove_leftovers` take it away; MOVE, a person may; NEWER, a newer Holdfast reads it.
+    """
 
     path: str
     why: str
+    cure: str | None = None
 
 
 class SidecarUnwritable(HoldfastError):
@@ -81,7 +88,7 @@ def read_all(folder: str) -> tuple[list[Sidecar], list[Refused]]:
                 if isinstance(read, Sidecar):
                     good.append(read)
                 else:
-                    bad.append(Refused(os.path.join(top, name), read))
+                    bad.append(read._replace(path=os.path.join(top, name)))
     except FileNotFoundError:
         return [], []
     except OSError as error:
@@ -249,17 +256,17 @@ def _move(at: int, there: int, name: str) -> str:
 # --- reading
 
 
-def _read(at: int, name: str) -> Sidecar | str:
+def _read(at: int, name: str) -> Sidecar | Refused:
     """The sidecar in a file, or why there is none."""
     if _TEMPORARY.fullmatch(name):
-        return "it is the temporary file of a writer that is at work or was killed"
+        return Refused(name, "it is the temporary file of a writer that is at work or was killed", MEND)
     try:
         data = _bytes_of(at, name)
         return _parse(data, name)
     except BadSidecar as bad:
-        return bad.problem
+        return Refused(name, bad.problem, NEWER if bad.newer else MEND if name.endswith(ENDING) else MOVE)
     except OSError as error:
-        return snippet(f"it cannot be read: {error.strerror or error}")
+        return Refused(name, snippet(f"it cannot be read: {error.strerror or error}"), MOVE)
 
 
 def _parse(data: bytes, name: str) -> Sidecar:

@@ -10,7 +10,7 @@ import stat
 from collections.abc import Collection, Iterable, Sequence
 
 from holdfast.adapters.git.ws_desk import Desk
-from holdfast.adapters.git.ws_scan import joined, shown
+from holdfast.adapters.git.ws_scan import KEPT_AS_IT_IS, NOT_KEPT, joined, shown
 
 ATTRIBUTES = ("text", "eol", "crlf", "filter", "ident", "working-tree-encoding")
 SOURCE = b".gitattributes"
@@ -41,6 +41,16 @@ class Conversion:
             for path, said in self._attributes(paths).items()
             if os.fsdecode(said[b"filter"]) in filters
         }
+
+    def kept(self, strange: dict[bytes, str], raw: Collection[bytes]) -> list[str]:
+        """The rows of such files, each with what became of its bytes. What is no file of its own is never converted."""
+        return [
+            row + (KEPT_AS_IT_IS if path in raw or not self._is_file(path) else NOT_KEPT)
+            for path, row in strange.items()
+        ]
+
+    def _is_file(self, path: bytes) -> bool:
+        return os.path.isfile(self._at(path)) and not os.path.islink(self._at(path))
 
     def raw(self, paths: Iterable[bytes]) -> dict[bytes, tuple[bytes, str]]:
         """Mode and id of the bytes on disk, for those of the paths that git converts."""

@@ -45,6 +45,11 @@ _KINDS = {
 }
 
 
+def why_no_file(mode: int) -> str:
+    """What something is that is neither a file nor a link."""
+    return _KINDS.get(stat.S_IFMT(mode), "it is not a file")
+
+
 class Policy(NamedTuple):
     """What belongs to a snapshot: ignored files by patterns as for a scope, or by name, and how large one file may be."""
 
@@ -140,7 +145,9 @@ class _Gatherer:
         refused += self._put(plan.ignored)
         conversion = Conversion(self.desk, self.policy.largest, index.data)
         strange = conversion.strange(self.filters)
-        left_out = (*plan.left_out, *refused, *strangers(self.desk, flags.gitlinks), *strange.values())
+        raw = _raw(conversion, facts, scan, plan, strange)
+        filtered = conversion.kept(strange, raw)
+        left_out = (*plan.left_out, *refused, *strangers(self.desk, flags.gitlinks), *filtered)
         return Gathered(
             self._tree() if plan.ignored else plain,
             plain,
@@ -154,7 +161,7 @@ class _Gatherer:
             tuple(sorted(left_out)),
             flags.gitlinks,
             present,
-            _raw(conversion, facts, scan, plan, strange),
+            raw,
             self.policy.is_plain and not flags.skipped and not strange,
         )
 
@@ -247,7 +254,7 @@ class _Gatherer:
         if stat.S_ISLNK(found.st_mode):
             return None
         if not stat.S_ISREG(found.st_mode):
-            return _KINDS.get(stat.S_IFMT(found.st_mode), "it is not a file")
+            return why_no_file(found.st_mode)
         if found.st_size > self.policy.largest:
             return f"it is {found.st_size:,} bytes, and the limit is {self.policy.largest:,}"
         return None if os.access(self._at(path), os.R_OK, effective_ids=True) else "it cannot be read"

@@ -105,8 +105,7 @@ def _swap(lock: str, target: str, is_there: bool) -> None:
 
 def _meanwhile(what: str) -> WorkspaceError:
     return WorkspaceError(
-        f"The files are restored, but not the index: meanwhile {what}.",
-        advice="Restore again when nothing else is at work here. What was here before is kept as a checkpoint.",
+        f"The files are restored, but not the index: meanwhile {what}. Restore again when nothing else is at work here."
     )
 
 

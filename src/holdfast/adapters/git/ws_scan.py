@@ -177,3 +177,28 @@ def joined(paths: Iterable[bytes]) -> bytes:
 
 def shown(path: bytes, why: str) -> str:
     return f"{os.fsdecode(path)}: {why}"
+
+
+KEPT_AS_IT_IS = "; it is kept just as it is on disk"
+NOT_KEPT = ", so its bytes are not kept"
+_ROW = re.compile(
+    r"(.+): (?:it is [0-9,]+ bytes, .*|it cannot be .*|it could not be opened .*|its filter .*" + NOT_KEPT + "|"
+    r"it is a (?:pipe|socket|device|repository of its own)|it is not a file)",
+    re.DOTALL,
+)
+
+
+class LeftOut:
+    """The paths that a snapshot says it did not keep, with all below them. Nobody knows what was there."""
+
+    def __init__(self, rows: Iterable[str]) -> None:
+        found = ((row, _ROW.fullmatch(row)) for row in rows)
+        self._rows = {os.fsencode(match[1]).rstrip(b"/"): row for row, match in found if match}
+
+    def row_of(self, path: bytes) -> str | None:
+        """What was said of a path, or of a folder around it."""
+        while path:
+            if path in self._rows:
+                return self._rows[path]
+            path = os.path.dirname(path)
+        return None

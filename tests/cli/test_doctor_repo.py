@@ -1,0 +1,165 @@
+"""What `holdfast doctor` finds in a repository: every command that it advises runs, and helps; and it mends only its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+
+import pytest
+
+from tests.cli.test_checkpoint import environ, holdfast, home, repo, run, told
+
+__all__ = ["environ", "home", "repo"]  # fixtures
+
+TWO_RUNS = """
+import holdfast
+with holdfast.run('mission', new=True) as run:
+    place = run.workspace('.')
+    for name, text in (('f', 'hello'), ('g', 'world')):
+        open(name, 'w').write(text)
+        place.milestone('part ' + name)
+"""
+
+
+def warned(repo, environ):
+    return [one for one in told(repo, environ, "doctor")["findings"] if one["level"] != "ok"]
+
+
+def follow(repo, environ, advice):
+    """Do what was advised, as somebody would who copies it from the terminal."""
+    words = (
+        advice.replace("holdfast ", f"{sys.executable} -m holdfast ", 1) if advice.startswith("holdfast ") else advice
+    )
+    done = subprocess.run(["sh", "-c", words], cwd=repo, env=environ, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, (advice, done.stderr)
+    return done.stdout
+
+
+def helped(repo, environ):
+    """There is one finding; what it advises takes it away."""
+    (found,) = warned(repo, environ)
+    follow(repo, environ, found["fix"])
+    assert warned(repo, environ) == []
+    return found
+
+
+def forget(repo, environ):
+    run(["git", "reflog", "expire", "--expire=now", "--all"], repo, environ)
+    run(["git", "gc", "-q", "--prune=now"], repo, environ)
+
+
+@pytest.fixture
+def mark(repo, environ):
+    """A milestone, and everything that git knows of it committed."""
+    holdfast(repo, environ, "init")
+    (repo / "a.txt").write_text("a\n")
+    made = told(repo, environ, "checkpoint", "--commit", "a")
+    assert warned(repo, environ) == []
+    return made
+
+
+def test_a_snapshot_that_was_let_go_can_be_kept_again_until_git_collects_it(repo, environ, mark):
+    name = mark["checkpoint_id"]
+    holdfast(repo, environ, "checkpoint", "--drop", name)
+    found = helped(repo, environ)
+    assert name in found["sentence"] and found["fix"].startswith("git update-ref ")
+    assert [one["checkpoint_id"] for one in told(repo, environ, "checkpoint", "--list")["checkpoints"]] == [name]
+    holdfast(repo, environ, "checkpoint", "--drop", name)
+    forget(repo, environ)
+    assert warned(repo, environ) == []
+    assert any("Nothing needs to be done" in one["sentence"] for one in told(repo, environ, "doctor")["findings"])
+
+
+def test_a_sidecar_whose_commit_is_gone_for_good_is_put_away(repo, environ, mark):
+    run(["git", "reset", "-q", "--hard", "HEAD~1"], repo, environ)
+    run(["git", "update-ref", "-d", f"refs/holdfast/checkpoints/{mark['checkpoint_id']}"], repo, environ)
+    forget(repo, environ)
+    holdfast(repo, environ, "init")  # its rule was part of the milestone
+    found = helped(repo, environ)
+    assert "git no longer has" in found["sentence"] and found["fix"].startswith("mv ")
+    assert list((repo / ".holdfast").glob("*.json.aside"))
+
+
+def test_a_sidecar_whose_commit_became_another_is_mended(repo, environ, mark):
+    run(["git", "commit", "-q", "--amend", "--no-edit", "--date", "2020-01-01T00:00:00Z"], repo, environ)
+    run(["git", "update-ref", "-d", f"refs/holdfast/checkpoints/{mark['checkpoint_id']}"], repo, environ)
+    forget(repo, environ)
+    now = run(["git", "rev-parse", "HEAD"], repo, environ).strip()
+    found = helped(repo, environ)
+    assert now[:12] in found["sentence"] and found["fix"] == "holdfast doctor --fix"
+    assert json.loads((repo / ".holdfast" / "checkpoints" / f"{mark['checkpoint_id']}.json").read_text())["sha"] == now
+
+
+@pytest.mark.parametrize("what", ["link", "pipe", "folder", "socket", "notes.txt", "spoiled", "half"])
+def test_what_is_no_sidecar_is_taken_away_as_advised(repo, environ, mark, what, monkeypatch):
+    folder = repo / ".holdfast" / "checkpoints"
+    path = folder / {"notes.txt": "notes.txt", "half": ".x.0123456789abcdef.new"}.get(what, "x y.json")
+    (repo / ".holdfast" / "x y.json.aside").write_text("in the way\n")
+    if what == "link":
+        path.symlink_to(folder / f"{mark['checkpoint_id']}.json")
+    elif what == "pipe":
+        os.mkfifo(path)
+    elif what == "folder":
+        path.mkdir()
+    elif what == "socket":
+        monkeypatch.chdir(folder)
+        with socket.socket(socket.AF_UNIX) as made:
+            made.bind(path.name)
+    else:
+        path.write_text("hello")
+    helped(repo, environ)
+    assert not os.path.lexists(path) and (repo / ".holdfast" / "x y.json.aside").read_text() == "in the way\n"
+
+
+def test_a_sidecar_of_a_newer_holdfast_needs_no_command(repo, environ, mark):
+    (repo / ".holdfast" / "checkpoints" / "x.json").write_text('{"schema_version": 99}')
+    (found,) = warned(repo, environ)
+    assert found["fix"] == "" and "a newer Holdfast can read it" in found["sentence"]
+
+
+@pytest.mark.parametrize("what", ["file", "link"])
+def test_something_else_in_the_place_of_our_folder_is_moved_away(repo, environ, tmp_path, what):
+    (repo / ".git" / "info" / "exclude").write_text(".holdfast*\n")
+    if what == "file":
+        (repo / ".holdfast").write_text("mine\n")
+    else:
+        (tmp_path / "elsewhere").mkdir()
+        (repo / ".holdfast").symlink_to(tmp_path / "elsewhere")
+    environ = {**environ, "HOLDFAST_STORE": str(tmp_path / "store" / "holdfast.db")}
+    fixes = {one["fix"] for one in warned(repo, environ)}
+    assert fixes == {f"mv {repo}/.holdfast {repo}/.holdfast.aside"}
+    follow(repo, environ, fixes.pop())
+    assert warned(repo, environ) == [] and os.path.lexists(repo / ".holdfast.aside")
+
+
+def test_mending_never_points_a_sidecar_at_another_runs_equal_commit(repo, environ, tmp_path):
+    holdfast(repo, environ, "init")
+    run(["git", "add", "-A"], repo, environ)
+    run(["git", "commit", "-q", "-m", "ignore"], repo, environ)
+    for branch in ("wa", "wb"):
+        run(["git", "switch", "-q", "-c", branch, "main"], repo, environ)
+        run([sys.executable, "-c", TWO_RUNS], repo, environ)
+    before = {path.name: path.read_text() for path in (repo / ".holdfast" / "checkpoints").iterdir()}
+    assert len(before) == 4
+    assert told(repo, environ, "doctor", "--fix")["done"] == []
+    assert {path.name: path.read_text() for path in (repo / ".holdfast" / "checkpoints").iterdir()} == before
+    assert "sidecars" in holdfast(repo, environ, "doctor", "--help")
+
+
+def test_a_bare_repository_is_called_so(tmp_path, environ):
+    run(["git", "init", "-q", "--bare", str(tmp_path / "bare.git")], tmp_path, environ)
+    for folder in ("bare.git", "bare.git/refs"):
+        command = [sys.executable, "-m", "holdfast", "checkpoint", "x"]
+        done = subprocess.run(command, cwd=tmp_path / folder, env=environ, capture_output=True, text=True, check=False)
+        assert done.returncode not in (0, 1) and "is a bare repository" in done.stderr
+        assert "git worktree add" in done.stderr
+
+
+def test_what_is_neither_a_run_nor_a_checkpoint_is_said_to_be_neither(repo, environ, mark):
+    holdfast(repo, environ, "checkpoint", "--drop", mark["checkpoint_id"])
+    command = [sys.executable, "-m", "holdfast", "show", mark["checkpoint_id"]]
+    done = subprocess.run(command, cwd=repo, env=environ, capture_output=True, text=True, check=False)
+    assert done.returncode == 66 and "no run or checkpoint" in done.stderr
