@@ -612,7 +612,7 @@ def listed(store: SqliteStore, run_id: str) -> None:
 def described(store: SqliteStore, run_id: str) -> None:
     head = app.find_run(store, run_id)
     overview.describe(head, AT)
-    overview.next_actions(head)
+    overview.next_actions(store, head)
 
 
 def read_through(store: SqliteStore, run_id: str) -> None:
