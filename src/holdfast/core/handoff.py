@@ -100,7 +100,7 @@ def commands(state: RunState, stop: Stop) -> list[str]:
     for text in next_actions(stop.code, state.run_id):
         verb = shlex.split(text)[1]
         if verb == "settle":
-            found.extend(_settling(state, text))
+            found.extend(_settling(state))
         elif verb == "answer":
             found.append(_answering(state, text))
         else:
@@ -108,10 +108,10 @@ def commands(state: RunState, stop: Stop) -> list[str]:
     return list(dict.fromkeys(found))
 
 
-def _settling(state: RunState, otherwise: str) -> tuple[str, ...]:
+def _settling(state: RunState) -> tuple[str, ...]:
     unknown = [key for key in state.effects_open if state.effects[key].status == "unknown"]
     key = next(iter([*unknown, *state.effects_open]), None)
-    return (otherwise,) if key is None else settle_commands(state.run_id, key)[:2]
+    return (command("show", state.run_id),) if key is None else settle_commands(state.run_id, key)[:2]
 
 
 def _answering(state: RunState, otherwise: str) -> str:

@@ -177,20 +177,25 @@ class Arrival:
 
     def check_scope(self) -> Part:
         """Stop the run if it touched what it may not; give the paths that are not its doing and not in its scope."""
+        lines, leave = self.outside(self._head)
+        if lines:
+            raise (yield from self._book.stop("guard_violation", *lines))
+        return leave
+
+    def outside(self, since: str | None) -> tuple[list[str], frozenset[str]]:
+        """What was touched since a commit and may not be, a line each; and the paths outside that are not the run's doing."""
         known = self._known
         if known is None or not (known.allow or known.deny):
-            return frozenset()
+            return [], frozenset()
         scope, before = (
             Scope(known.allow, known.deny),
             set(map(tuple, read_artifact(self._book, known.touched_before) or ())),
         )
-        touched, _ = self._workspace.touched(self._head)
+        touched, _ = self._workspace.touched(since)
         old = [one for one in touched if one.mark and as_kept(one) in before]
         found = judge(scope, [one for one in touched if one not in set(old)])
-        if found.violations:
-            lines = [f"{path}: {why}" for path, why in found.violations[:_SHOWN]]
-            raise (yield from self._book.stop("guard_violation", *lines))
-        return frozenset(path for path, _ in judge(scope, old).violations)
+        lines = [f"{path}: {why}" for path, why in found.violations[:_SHOWN]]
+        return lines, frozenset(path for path, _ in judge(scope, old).violations)
 
 
 def look(

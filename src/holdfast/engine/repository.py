@@ -38,6 +38,10 @@ class Repository:
         """
         return self._drive(self._parts.milestone(title, index, tier, verification_commands, body))
 
+    def outside(self, since: str) -> list[str]:
+        """What was touched since a commit, whoever committed it, that the scope does not allow: a line each."""
+        return self._parts.outside(since)
+
     def check_scope(self) -> Any:
         """Stop the run if something was touched that its scope does not allow."""
         return self._drive(self._parts.check_scope())

@@ -151,6 +151,10 @@ class Workspaces:
             )
         return following if given is None else given
 
+    def outside(self, since: str) -> list[str]:
+        """What was touched since a commit, committed or not, that the scope does not allow."""
+        return self._arrival.outside(since)[0]
+
     def check_scope(self) -> Part:
         """Stop the run if something was touched that its scope does not allow."""
         yield from self._book.boundary()

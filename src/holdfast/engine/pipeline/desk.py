@@ -128,6 +128,11 @@ class Desk:
             self._snapshots[name] = str(self.repo.snapshot(name).snapshot)
         return self._snapshots[name]
 
+    def snapshot_of(self, name: str) -> str | None:
+        """The snapshot that was taken under a name; None if none was."""
+        made = self.run.state.workspaces.values()
+        return next((one.snapshot for one in made if one.title == name and one.complete), None)
+
     # --- what is too large for an event
 
     def keep(self, data: bytes) -> str:

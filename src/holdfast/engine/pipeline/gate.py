@@ -20,6 +20,7 @@ from holdfast.core.canonical import digest
 from holdfast.core.reports import ReviewerReport
 from holdfast.core.review import Finding, Judgement, fingerprint, judge
 from holdfast.engine.pipeline import stage
+from holdfast.engine.pipeline.batches import FINAL
 from holdfast.engine.pipeline.desk import CutShort, Desk, Halt, Moment, first_of, label
 from holdfast.engine.pipeline.stage import Order
 from holdfast.engine.pipeline.tasks import together
@@ -94,6 +95,7 @@ class Gate:
 
     def _decide(self, number: int, todo: Sequence[str], seen: Sequence[str]) -> dict[str, Any]:
         """Review and verify, and say what follows. What no guard lets pass is not even reviewed."""
+        self._check_commits(number)
         for guard in GUARDS:
             guard(self._desk)
         judged = self._reviewed(number, todo)
@@ -114,6 +116,17 @@ class Gate:
             "tier": tier,
             "commands": ran,
         }
+
+    def _check_commits(self, number: int) -> None:
+        """What an agent committed itself is in the scope too. A person who resumes after that stop has seen it."""
+        desk, life = self._desk, self._desk.run.state.resumes
+        lines = desk.repo.outside(self._since)
+        if not lines or self._batch["number"] == FINAL:
+            return
+        name = f"{self._name('gate', number)}/outside, start"
+        known = desk.run.state.steps.get(f"{name} {life}")
+        if desk.run.step(f"{name} {life + 1}", lambda: lines) != (known.output if known else None):
+            raise Halt("guard_violation", *lines)
 
     def _verdict(
         self, judged: Judgement, trouble: str, mark: str, seen: Sequence[str]
@@ -138,13 +151,28 @@ class Gate:
             return Judgement()
         desk = self._desk
         life = desk.run.state.resumes  # what a person changed since an earlier one is no reviewer's doing
-        before = desk.snapshot(f"before {self._name('review', number)}, start {life + 1}")
+        before = desk.snapshot(self._before("review", number, life))
+        self._tell_of_the_dead(number, todo, life)
         reports: dict[str, ReviewerReport] = {}
         with ThreadPoolExecutor(len(todo), "holdfast-review") as pool:
             failures = together(desk, pool, [partial(self._review, number, name, reports) for name in todo])
         self._undo_edits(before, number)
         self._enough(todo, reports, failures)
         return judge(reports, self._taken, [one for _, one in self._desk.found.values()] + self._seen)
+
+    def _before(self, what: str, number: int, life: int) -> str:
+        return f"before {self._name(what, number)}, start {life + 1}"
+
+    def _tell_of_the_dead(self, number: int, todo: Sequence[str], life: int) -> None:
+        """What changed since reviewers began who were cut off may be theirs or a person's: it stays, and is told."""
+        was = self._desk.snapshot_of(self._before("review", number, life - 1))
+        if was is None or not any(self._desk.was_open(f"{self._name('review', number)}/{name}") for name in todo):
+            return
+        if paths := self._desk.parts.ground.changed(self._desk.parts.ground.top, was):
+            said = (
+                f"{', '.join(paths[:8])} changed since reviewers began who were cut off; it is reviewed with the rest"
+            )
+            self._desk.note(f"{self._name('review', number)}: {said}")
 
     def _review(self, number: int, reviewer: str, into: dict[str, ReviewerReport]) -> None:
         order = Order(
@@ -197,9 +225,10 @@ class Gate:
         """The output of the first check that fails, else nothing; the highest tier, and what was run."""
         ran: list[str] = []
         highest = None
+        again = self._again(number) if any(getattr(self._desk.settings.verify, tier) for tier in self._tiers) else ""
         for tier in self._tiers:
             for place, command in enumerate(getattr(self._desk.settings.verify, tier)):
-                name = f"{self._name('verify', number)}/{tier}-{place + 1}"
+                name = f"{self._name('verify', number)}{again}/{tier}-{place + 1}"
                 found = self._checked(name, list(command))
                 ran.append(shlex.join(command))
                 if found["exit_code"] != 0:
@@ -207,6 +236,19 @@ class Gate:
                     return f"$ {ran[-1]}\nexit code {found['exit_code']}\n{output[-_OUTPUT:]}", highest, ran
             highest = tier if getattr(self._desk.settings.verify, tier) else highest
         return "", highest, ran
+
+    def _again(self, number: int) -> str:
+        """A word for the names of checks that are made anew, because files changed since those of an earlier start."""
+        desk, name = self._desk, f"before {self._name('verify', number)}"
+        made = [
+            one for one in desk.run.state.workspaces.values() if one.complete and one.title.partition(" (")[0] == name
+        ]
+        last = max(made, key=lambda one: one.seq, default=None)
+        word = last.title.removeprefix(name) if last is not None else ""
+        if last is not None and desk.parts.ground.changed(desk.parts.ground.top, last.snapshot or ""):
+            word = f" (start {desk.run.state.resumes + 1})"
+        desk.snapshot(f"{name}{word}")
+        return word
 
     def _checked(self, name: str, command: list[str]) -> dict[str, Any]:
         """What came out of a check. One that somebody settled by hand is run all the same: it only looks."""

@@ -24,11 +24,12 @@ def work(desk: Desk) -> None:
         _work(desk)
     except Halt as halt:
         desk.run.listen()  # what was cut short for a wish of somebody's stops for that
-        raise desk.run.stop(halt.reason, *halt.evidence) from None
+        # what is not what it must be can be put right: nothing here is an end for good
+        reason = halt.reason if lookup(halt.reason).resumable else "step_failed"
+        raise desk.run.stop(reason, *halt.evidence) from None
     except HoldfastError as error:
         if lookup(error.reason).family != "usage":
             raise
-        # somebody's file is not what it must be: that can be put right, so it is no end for good
         raise desk.run.stop("step_failed", str(error), error.advice or "") from error
 
 

@@ -32,21 +32,38 @@ class Site(NamedTuple):
 def work_on(desk: Desk, batch: Mapping[str, Any], base: str) -> None:
     """All tasks of a batch through their phases, and their results in the main work tree."""
     before = desk.parts.ground.refs()
-    _work_on(desk, batch, base)
+    claims: list[str] = []
+    _work_on(desk, batch, base, claims)
     for sentence in desk.parts.ground.moved(before):
         desk.note(f"{label(batch)}: an agent moved a ref: {sentence}")
+    if claims:
+        _is_there(desk, batch, base, claims)
 
 
-def _work_on(desk: Desk, batch: Mapping[str, Any], base: str) -> None:
+def _is_there(desk: Desk, batch: Mapping[str, Any], base: str, claims: Sequence[str]) -> None:
+    """Stop if nothing is left of work that was reported. Who goes on after that stop wants it so."""
+    name, own = f"{label(batch)}/gone", f"{desk.parts.specs.path}/"
+    if not all(path.startswith(own) for path in desk.parts.ground.changed(desk.parts.ground.top, base)):
+        return
+    said = f"{', '.join(claims[:8])} was reported, and no file differs from the commit that the batch began with"
+    is_told = desk.decided_before(name)
+    desk.run.step(name, lambda: None)
+    if not is_told:
+        raise Halt("insufficient_evidence", said, "`holdfast checkpoint --list` shows what is kept")
+    desk.note(f"{label(batch)}: {said}; the run goes on without it")
+
+
+def _work_on(desk: Desk, batch: Mapping[str, Any], base: str, claims: list[str]) -> None:
     if batch["parallel"]:
-        _side_by_side(desk, batch, base)
+        _side_by_side(desk, batch, base, claims)
         return
     site = Site(lambda: desk.parts.ground.top, lambda name: desk.snapshot(f"before {name}"))
     for task in batch["tasks"]:
-        phases(desk, batch, task, site)
+        phases(desk, batch, task, site, claims)
 
 
-def phases(desk: Desk, batch: Mapping[str, Any], task: Mapping[str, Any], site: Site) -> None:
+def phases(desk: Desk, batch: Mapping[str, Any], task: Mapping[str, Any], site: Site, claims: list[str]) -> None:
+    """Each phase of one task. `claims` gets the files that it is reported to be implemented in."""
     said: list[str] = []
     for kind in (kind for kind in PHASES if kind in batch["phases"]):
         name = f"{label(batch)}/{step_name(task['id'])}/{kind}"
@@ -62,7 +79,10 @@ def phases(desk: Desk, batch: Mapping[str, Any], task: Mapping[str, Any], site: 
             since=partial(site.before, name),
             work=partial(_work, desk, batch, task, kind, tuple(said)),
         )
-        said += _told(stage.done(desk, order))
+        report = stage.done(desk, order)
+        said += _told(report)
+        if isinstance(report, ImplementerReport) and report.status == "success":
+            claims += report.implementation_files
 
 
 def _work(desk: Desk, batch: Mapping[str, Any], task: Mapping[str, Any], kind: Kind, before: Sequence[str]) -> Work:
@@ -85,10 +105,12 @@ def _told(report: Report) -> list[str]:
 # --- side by side
 
 
-def _side_by_side(desk: Desk, batch: Mapping[str, Any], base: str) -> None:
+def _side_by_side(desk: Desk, batch: Mapping[str, Any], base: str, claims: list[str]) -> None:
     tasks, failed = batch["tasks"], threading.Event()
     with ThreadPoolExecutor(min(desk.settings.run.parallel, len(tasks)), "holdfast-task") as pool:
-        failures = together(desk, pool, [partial(_in_own_tree, desk, batch, task, base, failed) for task in tasks])
+        failures = together(
+            desk, pool, [partial(_in_own_tree, desk, batch, task, base, failed, claims) for task in tasks]
+        )
     if failure := first_of(failures):
         raise failure
     name = f"{label(batch)}/merge"
@@ -116,14 +138,19 @@ def tree_name(batch: Mapping[str, Any], task: Mapping[str, Any]) -> str:
 
 
 def _in_own_tree(
-    desk: Desk, batch: Mapping[str, Any], task: Mapping[str, Any], base: str, failed: threading.Event
+    desk: Desk,
+    batch: Mapping[str, Any],
+    task: Mapping[str, Any],
+    base: str,
+    failed: threading.Event,
+    claims: list[str],
 ) -> None:
     """A task that was not begun when another one failed is not begun; one that was comes to its end."""
     if failed.is_set():
         raise CutShort("interrupted", f"{label(batch)}/{task['id']} was not begun")
     site = Site(partial(desk.parts.ground.open, tree_name(batch, task), base), lambda name: base)
     try:
-        phases(desk, batch, task, site)
+        phases(desk, batch, task, site, claims)
     except BaseException:
         failed.set()
         raise
