@@ -17,7 +17,7 @@ from holdfast.core.drift import CHOICES
 from holdfast.core.errors import HoldfastError
 from holdfast.core.review import Finding
 from holdfast.core.settings import Settings
-from holdfast.core.shapes import OPEN, EffectState
+from holdfast.core.shapes import OPEN, EffectState, WorkspaceState
 from holdfast.engine.repository import Repository
 from holdfast.engine.run import Run
 from holdfast.ports import Agents, Checks, Ground, Specs
@@ -128,10 +128,10 @@ class Desk:
             self._snapshots[name] = str(self.repo.snapshot(name).snapshot)
         return self._snapshots[name]
 
-    def snapshot_of(self, name: str) -> str | None:
+    def taken(self, name: str) -> WorkspaceState | None:
         """The snapshot that was taken under a name; None if none was."""
         made = self.run.state.workspaces.values()
-        return next((one.snapshot for one in made if one.title == name and one.complete), None)
+        return next((one for one in made if one.title == name and one.complete), None)
 
     # --- what is too large for an event
 

@@ -10,7 +10,7 @@ import shlex
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from itertools import count
+from itertools import count, pairwise
 from typing import Any, NamedTuple
 
 import msgspec
@@ -101,7 +101,7 @@ class Gate:
         judged = self._reviewed(number, todo)
         trouble, tier, ran = "", None, list[str]()
         if not judged.to_fix and not judged.rejected:
-            trouble, tier, ran = self._verified(number)
+            trouble, tier, ran = self._verified(number, bool(todo))
         mark = fingerprint(judged.to_fix) if judged.to_fix else digest(trouble.encode())[:16] if trouble else ""
         verdict, reason, evidence = self._verdict(judged, trouble, mark, seen)
         objectors = dict.fromkeys(name for one in judged.to_fix for name in one.reviewers)
@@ -165,10 +165,10 @@ class Gate:
 
     def _tell_of_the_dead(self, number: int, todo: Sequence[str], life: int) -> None:
         """What changed since reviewers began who were cut off may be theirs or a person's: it stays, and is told."""
-        was = self._desk.snapshot_of(self._before("review", number, life - 1))
+        was = self._desk.taken(self._before("review", number, life - 1))
         if was is None or not any(self._desk.was_open(f"{self._name('review', number)}/{name}") for name in todo):
             return
-        if paths := self._desk.parts.ground.changed(self._desk.parts.ground.top, was):
+        if paths := self._desk.parts.ground.changed(self._desk.parts.ground.top, was.snapshot or ""):
             said = (
                 f"{', '.join(paths[:8])} changed since reviewers began who were cut off; it is reviewed with the rest"
             )
@@ -221,11 +221,11 @@ class Gate:
 
     # --- verifying
 
-    def _verified(self, number: int) -> tuple[str, str | None, list[str]]:
+    def _verified(self, number: int, was_reviewed: bool) -> tuple[str, str | None, list[str]]:
         """The output of the first check that fails, else nothing; the highest tier, and what was run."""
         ran: list[str] = []
         highest = None
-        again = self._again(number) if any(getattr(self._desk.settings.verify, tier) for tier in self._tiers) else ""
+        again = self._again(number, was_reviewed)
         for tier in self._tiers:
             for place, command in enumerate(getattr(self._desk.settings.verify, tier)):
                 name = f"{self._name('verify', number)}{again}/{tier}-{place + 1}"
@@ -237,18 +237,15 @@ class Gate:
             highest = tier if getattr(self._desk.settings.verify, tier) else highest
         return "", highest, ran
 
-    def _again(self, number: int) -> str:
-        """A word for the names of checks that are made anew, because files changed since those of an earlier start."""
-        desk, name = self._desk, f"before {self._name('verify', number)}"
-        made = [
-            one for one in desk.run.state.workspaces.values() if one.complete and one.title.partition(" (")[0] == name
-        ]
-        last = max(made, key=lambda one: one.seq, default=None)
-        word = last.title.removeprefix(name) if last is not None else ""
-        if last is not None and desk.parts.ground.changed(desk.parts.ground.top, last.snapshot or ""):
-            word = f" (start {desk.run.state.resumes + 1})"
-        desk.snapshot(f"{name}{word}")
-        return word
+    def _again(self, number: int, was_reviewed: bool) -> str:
+        """A word for the names of checks that are made anew, because files were others at an earlier start."""
+        desk, life, what = self._desk, self._desk.run.state.resumes, "review" if was_reviewed else "verify"
+        if not was_reviewed:
+            desk.snapshot(self._before(what, number, life))
+        taken = [(start, desk.taken(self._before(what, number, start))) for start in range(life + 1)]
+        there = [(start, one.tree) for start, one in taken if one is not None]
+        changed = [start for (_, was), (start, tree) in pairwise(there) if tree != was]
+        return f" (start {changed[-1] + 1})" if changed else ""
 
     def _checked(self, name: str, command: list[str]) -> dict[str, Any]:
         """What came out of a check. One that somebody settled by hand is run all the same: it only looks."""

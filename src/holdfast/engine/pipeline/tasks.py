@@ -36,7 +36,7 @@ def work_on(desk: Desk, batch: Mapping[str, Any], base: str) -> None:
     _work_on(desk, batch, base, claims)
     for sentence in desk.parts.ground.moved(before):
         desk.note(f"{label(batch)}: an agent moved a ref: {sentence}")
-    if claims:
+    if claims and desk.run.resumed:
         _is_there(desk, batch, base, claims)
 
 
