@@ -9,10 +9,10 @@ import sys
 import pytest
 
 SLOW = {
-    "asyncio", "backports.zstd", "click", "dataclasses", "inspect", "msgspec", "psycopg", "re2", "rfc8785", "rich",
+    "_hashlib", "asyncio", "backports.zstd", "click", "dataclasses", "inspect", "msgspec", "psycopg", "re2", "rfc8785", "rich",
     "typing_extensions", "uuid_utils",
 }  # fmt: skip
-NOT_TO_RECORD = {"asyncio", "click", "psycopg", "rich", "uuid_utils", "rfc8785"}
+NOT_TO_RECORD = {"_hashlib", "asyncio", "click", "psycopg", "rich", "uuid_utils", "rfc8785"}
 
 STATUS = """
 import json, sys

@@ -6,7 +6,6 @@ text is taken as it is (NFC and NFD differ); whole numbers beyond 2^53 and NaN a
 
 from __future__ import annotations
 
-import hashlib
 from typing import Any
 
 import msgspec
@@ -14,6 +13,7 @@ import rfc8785
 
 from holdfast.core.errors import TooLarge
 from holdfast.core.plain import check_plain
+from holdfast.core.sha import hexdigest
 
 _ATOMS = frozenset({str, int, bool, type(None)})
 MAX_BYTES = 16 * 1024 * 1024
@@ -48,7 +48,7 @@ def is_simple(value: Any) -> bool:
 
 
 def digest(data: bytes) -> str:
-    return hashlib.sha256(data).hexdigest()
+    return hexdigest(data)
 
 
 def digest_of(value: Any) -> str:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import base64
 import binascii
-import hashlib
 import json
 import re
 import sys
@@ -31,6 +30,7 @@ from holdfast.core.errors import (
 )
 from holdfast.core.ids import check_digest, check_id, check_op
 from holdfast.core.plain import check_plain
+from holdfast.core.sha import hexdigest
 from holdfast.core.state import RunState, evolve
 from holdfast.core.values import Record
 from holdfast.core.wire import EXTENSION_PREFIX, GENESIS, MAX_EVENT_BYTES, check_chain, decode, place
@@ -371,7 +371,7 @@ def _unpack(digest: str, size: int, encoding: str, text: str) -> bytes:
         raise ArtifactDamaged(digest) from None
     unpack = _UNPACK.get(encoding)
     data = unpack(stored, size) if unpack else None
-    if data is None or len(data) != size or hashlib.sha256(data).hexdigest() != digest:
+    if data is None or len(data) != size or hexdigest(data) != digest:
         raise ArtifactDamaged(digest)
     return data
 

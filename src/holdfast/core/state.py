@@ -6,7 +6,6 @@ given and returns it: a run of 100,000 events must not copy 100,000 steps at eac
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable
 from typing import Any
 
@@ -15,6 +14,7 @@ import msgspec
 from holdfast.core.errors import BadFile, IllegalEvent, NewerSchema
 from holdfast.core.events import KIND_OF, Event
 from holdfast.core.rules import APPLY, LEGAL
+from holdfast.core.sha import hexdigest
 from holdfast.core.shapes import (
     FINISHED,
     FREE,
@@ -102,7 +102,7 @@ def unseal(sealed: bytes, head: bytes) -> RunState:
 
 
 def _seal_of(data: bytes, head: bytes) -> bytes:
-    return hashlib.sha256(b"holdfast/snapshot/1\n" + head + data).hexdigest().encode()
+    return hexdigest(b"holdfast/snapshot/1\n" + head + data).encode()
 
 
 def read_snapshot(data: bytes, path: str = "The snapshot") -> RunState:

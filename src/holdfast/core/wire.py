@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache
-from hashlib import sha256
 from typing import Any, Protocol
 
 import msgspec
@@ -17,12 +16,14 @@ from holdfast.core.errors import BadRecord, ChainBroken, NewerSchema, NotCanonic
 from holdfast.core.events import KINDS, Event, Extension
 from holdfast.core.ids import is_kind
 from holdfast.core.plain import check_plain
+from holdfast.core.sha import of_many, sha256
 from holdfast.core.values import Record
 
 MAX_EVENT_BYTES = 64 * 1024
 GENESIS = bytes(32)
 EXTENSION_PREFIX = "x_"
 _DOMAIN = b"holdfast/event/1\n"
+_MANY = 1000  # events before this one are hashed by what is quick to load
 _STILL_READ = f"{NewerSchema.advice} `holdfast log` and `holdfast export` still read it."
 
 
@@ -61,7 +62,14 @@ def _decoder(kind: type[Event]) -> Callable[[bytes], Event]:
 
 
 def encode(
-    event: Event, run_id: str, seq: int, previous: bytes, at: str, op: str, redact: Redact
+    event: Event,
+    run_id: str,
+    seq: int,
+    previous: bytes,
+    at: str,
+    op: str,
+    redact: Redact,
+    hashed: Callable[[bytes], Any] = sha256,
 ) -> tuple[Record, Event]:
     """The record of an event, and the event as a reader of that record will see it."""
     plain = encode_body(event) if event.data_fields else _encoded(event)
@@ -70,7 +78,7 @@ def encode(
     if body is not plain and len(body) > MAX_EVENT_BYTES:
         raise _too_large(event, body)
     envelope = f"{run_id}\n{seq}\n{kind}\n{version}\n{at}\n{op}\n".encode()
-    digest = sha256(b"".join((_DOMAIN, previous, envelope, body))).digest()
+    digest = hashed(b"".join((_DOMAIN, previous, envelope, body))).digest()
     record = _record(Record, (run_id, seq, kind, version, at, body, digest, op))
     return record, (event if body is plain else decode(record))
 
@@ -110,7 +118,9 @@ def _too_large(event: Event, body: bytes) -> TooLarge:
 
 def chain_hash(previous: bytes, run_id: str, seq: int, kind: str, version: int, at: str, op: str, body: bytes) -> bytes:
     envelope = f"{run_id}\n{seq}\n{kind}\n{version}\n{at}\n{op}\n".encode()
-    return sha256(b"".join((_DOMAIN, previous, envelope, body))).digest()
+    hashed = sha256 if seq < _MANY else of_many()
+    digest: bytes = hashed(b"".join((_DOMAIN, previous, envelope, body))).digest()
+    return digest
 
 
 def decode(record: Record) -> Event:

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from holdfast.core.errors import BadFile, HoldfastError, LogDamaged, NewerSchema, NotFound
 from holdfast.core.events import Event
+from holdfast.core.sha import of_many
 from holdfast.core.state import FINISHED, STOPPED, RunState, evolve, projection, seal, snapshot, unseal
 from holdfast.core.wire import GENESIS, Plainly, Redact, check_chain, decode, encode
 from holdfast.ports import Append, Lease, Owner, Record, Sql, Store
@@ -99,7 +100,7 @@ class RunLog:
         state, head = self._state, self._head
         records: list[Record] = []
         for event in events:
-            record, seen = encode(event, self.run_id, state.seq + 1, head, at, op, self.redact)
+            record, seen = encode(event, self.run_id, state.seq + 1, head, at, op, self.redact, of_many())
             evolve(state, seen)
             records.append(record)
             head = record.hash

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from functools import partial
-from hashlib import sha256
 from time import monotonic
 from typing import Any
 
@@ -19,6 +18,7 @@ from holdfast.core.canonical import canonical_plain
 from holdfast.core.errors import HoldfastError, UsageError
 from holdfast.core.events import Event, StepFailed, StepFinished, StepStarted
 from holdfast.core.retry import ONCE, Retry, as_retry, later, seconds_until
+from holdfast.core.sha import hexdigest
 from holdfast.core.shapes import RUNNING, StepState
 from holdfast.engine import forms
 from holdfast.engine.book import Book, Part
@@ -137,7 +137,7 @@ class Steps:
             raise forms.Unstorable(f"The result of {what}", shape.declared)
         arguments = given if len(clean) <= forms.MAX_ARGUMENTS else None
         tries = ONCE if retry is None else as_retry(retry)
-        return Call(name, work, args, kwargs, tries, arguments, sha256(clean).hexdigest(), shape)
+        return Call(name, work, args, kwargs, tries, arguments, hexdigest(clean), shape)
 
     def usual(self, this: Call) -> bool | None:
         """True: it begins, and is one event when it ends. False: it is done. None: there is more to it, see `run`."""

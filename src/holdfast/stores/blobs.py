@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
 import sys
 from types import ModuleType
 
 from holdfast.core.errors import ArtifactDamaged, TooLarge
+from holdfast.core.sha import hexdigest
 
 PLAIN, ZSTD = "plain", "zstd"
 SMALL = 256
@@ -14,7 +14,7 @@ MAX_ARTIFACT = 512 * 1024 * 1024
 
 
 def digest_of(data: bytes) -> str:
-    return hashlib.sha256(data).hexdigest()
+    return hexdigest(data)
 
 
 def pack(data: bytes) -> tuple[str, bytes]:

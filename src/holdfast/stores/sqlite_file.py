@@ -5,7 +5,6 @@ Nothing but apsw opens the database: a second opening by other means would drop 
 
 from __future__ import annotations
 
-import hashlib
 import os
 import stat
 import time
@@ -24,6 +23,7 @@ from holdfast.core.errors import (
     StoreReadOnly,
     StoreUnreadable,
 )
+from holdfast.core.sha import hexdigest
 from holdfast.stores import sqlite_app
 from holdfast.stores.sqlfiles import migrations, queries
 
@@ -277,7 +277,7 @@ def fingerprint(connection: apsw.Connection) -> str:
 
 
 def _digest(rows: list[tuple[Any, ...]]) -> str:
-    return hashlib.sha256(repr([row[:4] for row in rows]).encode()).hexdigest()
+    return hexdigest(repr([row[:4] for row in rows]).encode())
 
 
 def _all(connection: apsw.Connection, sql: str) -> list[tuple[Any, ...]]:

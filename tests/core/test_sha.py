@@ -1,0 +1,26 @@
+"""The one SHA-256 is the same one whoever computes it."""
+
+from __future__ import annotations
+
+import hashlib
+
+import pytest
+
+from holdfast.core.sha import hexdigest, of_many, sha256
+from holdfast.core.wire import chain_hash
+
+
+@pytest.mark.parametrize("size", [0, 1, 64 * 1024 - 1, 64 * 1024, 200_000])
+def test_small_and_large_data_have_the_hash_everybody_computes(size):
+    data = b"h" * size
+    assert hexdigest(data) == sha256(data).hexdigest() == hashlib.sha256(data).hexdigest()
+
+
+def test_what_is_for_many_is_loaded_once():
+    assert of_many() is of_many() is hashlib.sha256
+
+
+@pytest.mark.parametrize("seq", [1, 999, 1000, 1001, 10**6])
+def test_an_event_has_the_same_hash_early_and_late_in_a_run(seq):
+    told = b"holdfast/event/1\n" + bytes(32) + f"run-1\n{seq}\nnote\n1\nat\nop\n".encode() + b"{}"
+    assert chain_hash(bytes(32), "run-1", seq, "note", 1, "at", "op", b"{}") == hashlib.sha256(told).digest()
