@@ -7,7 +7,8 @@ import statistics
 import subprocess
 import time
 
-from holdfast.adapters.git import workspace
+from holdfast.adapters.git.workspace import DEFAULT
+from holdfast.adapters.git.ws_whole import take_whole
 from holdfast.adapters.probes.git_runner import Git, find_repository
 
 FILES, CHANGED, ROUNDS = 10_000, 20, 15
@@ -49,7 +50,7 @@ class Repository:
     def checkpoint(self):
         self.count += 1
         name = f"bench-{self.count}"
-        workspace.keep(self.git, name, workspace.take(self.git, name, NOW))
+        take_whole(self.git, name, NOW, DEFAULT)
 
     def first_checkpoint(self):
         """As if none had been before it in this work tree."""

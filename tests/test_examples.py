@@ -6,6 +6,7 @@ import os
 import random
 import re
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -136,3 +137,35 @@ def test_the_guide_has_a_row_for_every_agent_and_settings_that_are_allowed():
     assert len(blocks) == 2
     for block in blocks:
         assert known_profiles(read(block.encode(), "holdfast.toml").values.get("agents", {}))
+
+
+def test_the_spec_the_table_and_the_agent_of_the_guide_are_enough(tmp_path):
+    """What a newcomer copies from the guide: its spec, its table of an agent, and the agent."""
+    guide, top, environ = GUIDE.read_text(), tmp_path / "project", at_home(tmp_path)
+    (spec,) = re.findall(r"```yaml\n# (specs/\S+)\n(.*?)```", guide, re.DOTALL)
+    (agent,) = re.findall(r"```sh\n(.*?)```", guide, re.DOTALL)
+    table = re.findall(r"```toml\n(.*?)```", guide, re.DOTALL)[1]
+    files = {spec[0]: spec[1], "holdfast.toml": f'[run]\nagent = "mine"\n\n{table}', "../bin/my-agent": agent}
+    for name, text in files.items():
+        (top / name).parent.mkdir(parents=True, exist_ok=True)
+        (top / name).write_text(text)
+    (top / "../bin/my-agent").chmod(0o755)
+    environ |= {"PATH": f"{tmp_path / 'bin'}{os.pathsep}{environ['PATH']}"}
+    author = ["-c", "user.name=You", "-c", "user.email=you@localhost"]
+    for words in (["init", "-q", "-b", "main"], ["add", "-A"], [*author, "commit", "-q", "-m", "first"]):
+        subprocess.run(["git", *words], cwd=top, env=environ, check=True)
+    environ |= {f"GIT_{who}_{what}": "you@localhost" for who in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")}
+    command = [sys.executable, "-m", "holdfast", "run", "auth-system", "--yes"]
+    done = subprocess.run(command, cwd=top, env=environ, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout.partition(":")[0]) == (0, "finished"), done.stderr
+    assert {path.name for path in top.iterdir()} >= {"AUTH-1.txt", "AUTH-2.txt", "test-AUTH-1", "test-AUTH-2"}
+    assert not (top / "prompt.txt").exists()
+
+
+def test_the_example_says_what_it_needs_first(tmp_path):
+    (tmp_path / "examples").mkdir()
+    shutil.copytree(SPEC, tmp_path / "examples" / "spec")
+    environ = {**os.environ, "PATH": "/usr/bin:/bin", "PYTHONPATH": ""}
+    command = ["sh", str(tmp_path / "examples" / "spec" / "try.sh"), str(tmp_path / "new")]
+    done = subprocess.run(command, env=environ, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (1, f"First `make setup` in {tmp_path}.\n")

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 Confirm = Callable[[str, Sequence[str]], bool]
 Prompt = Callable[[str, Sequence[str]], "str | None"]
+Tell = Callable[[str], None]
 
 
 @contextmanager
@@ -48,10 +49,11 @@ def run(
     confirm: Confirm | None = None,
     prompt: Prompt | None = None,
     accept: bool | None = None,
+    tell: Tell | None = None,
     ttl: float = 30.0,
 ) -> Iterator[Run]:
     """A run of a mission: the unfinished one if there is one, else a new one. Durable from its first event on."""
-    options = _options(strictness, policies, budget, confirm, prompt, accept)
+    options = _options(strictness, policies, budget, confirm, prompt, accept, tell)
     with _store(store) as opened:
         chosen = which_run(opened, mission_id, run_id, new)
         log = app.write_run(opened, chosen, ttl=ttl)
@@ -75,10 +77,11 @@ async def arun(
     confirm: Confirm | None = None,
     prompt: Prompt | None = None,
     accept: bool | None = None,
+    tell: Tell | None = None,
     ttl: float = 30.0,
 ) -> AsyncIterator[AsyncRun]:
     """The same for coroutines. Runs of one event loop that are given the same store object share their commits."""
-    options = _options(strictness, policies, budget, confirm, prompt, accept)
+    options = _options(strictness, policies, budget, confirm, prompt, accept, tell)
     with _store(store) as opened:
         chosen = which_run(opened, mission_id, run_id, new)
         log = app.write_run(opened, chosen, ttl=ttl)
@@ -91,7 +94,7 @@ async def arun(
 def visit(store: Store, run_id: str) -> Visit:
     """A run that rests, opened for one act beside its own code. Raises LeaseHeld while it is going on."""
     face = import_module("holdfast.engine.visit").Visit  # rarely needed
-    made: Visit = face(app.write_run(store, run_id), _options(None, None, None, None, None, None))
+    made: Visit = face(app.write_run(store, run_id), _options(None, None, None, None, None, None, None))
     return made
 
 
@@ -129,6 +132,7 @@ def _options(
     confirm: Confirm | None,
     prompt: Prompt | None,
     accept: bool | None,
+    tell: Tell | None,
 ) -> Options:
     environ = config.environment()
     points = killpoints.ordered(environ)
@@ -141,7 +145,7 @@ def _options(
         prompt=prompt or (terminal.prompt if somebody else None),
         accept=bool(environ.get("HOLDFAST_YES")) if accept is None else accept,
         approved=environ.get("HOLDFAST_PLAN") or None,
-        tell=terminal.tell,
+        tell=tell or terminal.tell,
         new_token=system.new_token,
         observe=None if points is None else points.observe,
         open_workspace=app.open_workspace,

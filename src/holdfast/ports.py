@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, Self
 
 from holdfast.core.values import Append, Head, Lease, Message, Owner, Projection, Record
 
@@ -189,6 +189,9 @@ class Workspace(Protocol):
     def sidecar_path(self, checkpoint_id: str) -> str:
         """Where that mirror is, as an absolute path."""
 
+    def odd_files(self) -> list[str]:
+        """Pipes, sockets and devices, which no snapshot or commit can hold: a row for each, with what it is."""
+
     def touched(self, base: str | None) -> tuple[list[Touched], str]:
         """Everything that changed since `base`, and how ignored files were told apart."""
 
@@ -212,6 +215,9 @@ class Workspace(Protocol):
         `legacy`: where nothing else is found, subjects that name no run count as well. `imported`: so do those of Runr.
         What is uncommitted is as it was kept if one of the `snapshots`, or of those `given_up` by their id, holds it.
         """
+
+    def is_shallow(self) -> bool:
+        """Whether the history was cut off when it was cloned, so that nobody can say what is not in it."""
 
     def unexplained(self, commit: str) -> int:
         """How many commits that changed something came after this one, up to HEAD, and say nothing of a checkpoint."""
@@ -275,7 +281,10 @@ class Answered(NamedTuple):
 
 
 class Left(NamedTuple):
-    """What a dead process left of a piece of work. `unsure`: why nobody can say whether somebody still works on it."""
+    """What a dead process left of a piece of work. `unsure`: why nobody can say whether somebody still works on it.
+
+    `output` is all that it said, redacted; `tail` the end of that.
+    """
 
     report: Report | None = None
     session: str | None = None
@@ -283,6 +292,7 @@ class Left(NamedTuple):
     evidence: tuple[str, ...] = ()
     tail: str = ""
     agent: str = ""
+    output: bytes = b""
 
 
 class Agents(Protocol):
@@ -328,14 +338,28 @@ class Ground(Protocol):
     def open(self, name: str, base: str) -> str:
         """A work tree of its own for a task, at commit `base`; the same one, with its edits, if it is there already."""
 
-    def collect(self, name: str) -> str:
-        """A commit that holds what is in that work tree."""
+    def path(self, name: str) -> str:
+        """Where that work tree is, or would be."""
 
-    def bring_in(self, base: str, ours: str, theirs: Sequence[tuple[str, str]]) -> list[str]:
-        """Merge what tasks collected into the main work tree, in order. Raises before anything changes if it cannot be."""
+    def standing(self, name: str) -> Literal["open", "gone", "none"]:
+        """Whether it was made, and something is still in its place."""
+
+    def collect(self, name: str) -> str:
+        """A commit that holds what is in that work tree, but for what git ignores."""
+
+    def ignored(self, name: str) -> list[str]:
+        """What git ignores in that work tree, without what programs make anew whenever they run."""
+
+    def bring_in(
+        self, base: str, ours: str, theirs: Sequence[tuple[str, str]], kept: Collection[str]
+    ) -> tuple[list[str], list[tuple[str, str]]]:
+        """Merge what tasks collected into the main work tree, in order. Raises before anything changes if it cannot be.
+
+        Gives the paths that changed, and tasks with those of the `kept` paths on which what they made does not fit: these stay.
+        """
 
     def close(self, name: str) -> str | None:
-        """Remove a work tree whose work was brought in; why it is kept, if it holds more than that."""
+        """Remove a work tree whose work was brought in. A sentence, if something of it is still there."""
 
     def refs(self) -> Mapping[str, str]:
         """Where branches, tags and HEAD are."""

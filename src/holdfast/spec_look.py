@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from contextlib import closing
 from typing import Any, NamedTuple
 
@@ -19,9 +20,24 @@ from holdfast.core.shapes import RunState
 from holdfast.core.spec import Spec, refuse
 from holdfast.core.stops import is_resumable
 from holdfast.engine.log import read_head
-from holdfast.ports import Store
+from holdfast.ports import Head, Store
 
 KIND = "spec"
+
+
+class SpecEnded(HoldfastError):
+    """The last run of a spec is over, and nothing of it is left to go on with."""
+
+    reason = "not_resumable"
+
+    def __init__(self, spec: str, last: Head) -> None:
+        why = last.projection.stop_reason
+        how = "is complete" if why is None else f"ended for good ({why})"
+        begin = f"`holdfast run {shlex.quote(spec)}` begins another for tasks that are open"
+        super().__init__(
+            f"The last run of {spec} {how}: {last.run_id}.",
+            advice=f"{begin}; `holdfast show {last.run_id}` shows what was done.",
+        )
 
 
 class Seen(NamedTuple):
@@ -90,6 +106,27 @@ def unfinished_run(where: config.Config, text: str) -> str | None:
         return None
     with closing(store):
         return run_to_go_on_with(store, mission, top, folder.path)
+
+
+def to_resume(where: config.Config, text: str) -> str | None:
+    """The run of a spec that can go on; None if this is no spec, or it never ran. Raises SpecEnded if the last one is over."""
+    found = unfinished_run(where, text)
+    if found is None and (last := last_run(where, text)) is not None:
+        raise SpecEnded(text, last)
+    return found
+
+
+def last_run(where: config.Config, text: str) -> Head | None:
+    """The newest run of the spec of this name or path in this repository, however it ended; None if there is none."""
+    try:
+        folder = named(around(os.getcwd(), config.environment()).top, text)
+        store = app.open_configured(where, read_only=True)
+    except HoldfastError:
+        return None
+    with closing(store):
+        mission = mission_of(folder)
+        heads = (head for head in store.heads() if head.projection.mission_id == mission)
+        return next((head for head in heads if spec_of(store, head.run_id) == folder.path), None)
 
 
 def run_to_go_on_with(store: Store, mission_id: str, top: str, path: str) -> str | None:

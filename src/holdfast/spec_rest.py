@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from holdfast import app, config, spec_look
 from holdfast.adapters import handoffs
 from holdfast.adapters.git.repo import GitWorkspace
+from holdfast.adapters.ground import put_away
 from holdfast.core.auto_resume import Halt
 from holdfast.core.diagnosis import Signal, diagnose
 from holdfast.core.errors import NotFound
@@ -28,6 +30,11 @@ class Result(NamedTuple):
     @property
     def exit_code(self) -> int:
         return self.handed.stop.exit_code
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it stopped for good, with work that is not done."""
+        return not self.handed.stop.resumable and self.exit_code != 0
 
     def as_data(self) -> dict[str, Any]:
         return {"run": as_data(self.handed), "files": list(self.paths)}
@@ -52,6 +59,16 @@ def hand_over(store: Store, run_id: str, top: str) -> Result:
     handed = handoff(state, diagnose(state, evidence, signals), _context(state, evidence, notes))
     written = handoffs.write(GitWorkspace(top, config.environment()).main, handed)
     return Result(run_id, handed, written.paths)
+
+
+def put_trees_away(store: Store, run_id: str) -> list[str]:
+    """Remove what a run that does not go on left of work trees of tasks, and say where their work is."""
+    state = spec_look.state_of(store, run_id)
+    said: list[str] = []
+    for top in filter(os.path.isdir, state.repositories if state is not None else ()):
+        workspace = GitWorkspace(top, config.environment())
+        said += put_away(workspace, run_id, os.path.join(handoffs.folder_of(workspace.main, run_id), "stages"))
+    return said
 
 
 def _last_words(store: Store, state: RunState) -> tuple[tuple[str, ...], tuple[str, ...]]:

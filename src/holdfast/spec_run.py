@@ -22,6 +22,7 @@ from holdfast.adapters.git import ignoring
 from holdfast.adapters.git.repo import GitWorkspace
 from holdfast.adapters.ground import GitGround, around, check_commits
 from holdfast.adapters.specs import SpecFolder, named
+from holdfast.adapters.specs.reader import CHECKPOINT, TASKS
 from holdfast.adapters.trust import Trust, Untrusted
 from holdfast.core.agents import Profile, profile_from, shipped, shipped_profile
 from holdfast.core.auto_resume import Halt, No, next_try
@@ -38,11 +39,11 @@ from holdfast.engine.pipeline.desk import Desk, Moment, Parts
 from holdfast.engine.pipeline.pipeline import work
 from holdfast.engine.stopping import Stopped
 from holdfast.ports import Store
-from holdfast.spec_rest import Result, halt_of, hand_over
+from holdfast.spec_rest import Result, halt_of, hand_over, put_trees_away
 
 _POLICIES: dict[str, Policy] = {"code": "ignore", "vanished": "ignore", "arguments": "warn"}
 LOCK = "holdfast-run"
-WISH = "start/wish"
+WISH, IGNORED = "start/wish", "start/ignored"
 LONGEST_STAY = 7 * 86_400.0
 
 
@@ -202,6 +203,9 @@ def _until_it_rests(store: Store, run_id: str, wish: Wish, job: Job, tell: Calla
     while True:
         _once(store, run_id, wish, job, tell)
         result = hand_over(store, run_id, job.top)
+        if result.is_over:
+            for sentence in put_trees_away(store, run_id):
+                tell(Moment("note", text=sentence))
         halt = halt_of(store, run_id)
         if halt is None or wish.stay == 0:
             return result
@@ -238,6 +242,7 @@ def _once(store: Store, run_id: str, wish: Wish, job: Job, tell: Callable[[Momen
             policies=_policies(state, wish, job.settings.run.strictness),
             budget=_budget(job.settings),
             accept=wish.yes or None,
+            tell=lambda text: tell(Moment("note", text=text)),
         ) as run:
             begun = True
             handoffs.gone(workspace.main, run_id)
@@ -246,7 +251,9 @@ def _once(store: Store, run_id: str, wish: Wish, job: Job, tell: Callable[[Momen
             parts = _parts(job, workspace, run_id)
             chosen = {"agent": wish.agent, "reviewers": list(wish.reviewers), "parallel": wish.parallel}
             run.step(WISH, lambda: chosen)
-            work(Desk(run, repo, parts, job.settings, tell, app.now, wish.stay))
+            desk = Desk(run, repo, parts, job.settings, tell, app.now, wish.stay)
+            _tell_ignored(desk, workspace)
+            work(desk)
     except Stopped:
         pass
     except LeaseLost:
@@ -258,6 +265,17 @@ def _once(store: Store, run_id: str, wish: Wish, job: Job, tell: Callable[[Momen
         if begun:
             hand_over(store, run_id, job.top)
         raise
+
+
+def _tell_ignored(desk: Desk, workspace: GitWorkspace) -> None:
+    """Say once what git will not commit of the files that a run writes for people."""
+    path = desk.parts.specs.path
+    if IGNORED in desk.run.state.steps or os.path.isabs(path):
+        return
+    ignored = ignoring.left_out(workspace.git, [f"{path}/{name}" for name in (TASKS, CHECKPOINT)])
+    if ignored:
+        desk.run.step(IGNORED, lambda: ignored)
+        desk.note(f"git ignores {' and '.join(ignored)}: written after each batch all the same, and in no commit")
 
 
 @contextmanager

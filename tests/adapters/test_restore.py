@@ -15,6 +15,7 @@ from holdfast.adapters.git import restore, workspace, ws_desk, ws_put
 from holdfast.adapters.git.restore import OtherHead, RestoreRefused, in_place, into_worktree, preview
 from holdfast.adapters.git.workspace import WorkspaceError, keep, kept, read, take
 from holdfast.adapters.git.ws_intent import discard, unfinished
+from holdfast.adapters.probes import git_locks
 from holdfast.core.errors import NotFound, UsageError
 from holdfast.testing.crashlab import available, errno_everywhere, kill_everywhere, table
 from tests.adapters.git_kit import Kit
@@ -312,7 +313,7 @@ def test_another_head_or_branch_is_refused_and_nothing_changes(kit):
     before = prints_of(kit.top)
     with pytest.raises(OtherHead, match="refs/heads/other") as caught:
         in_place(git, "c1", "before", NOW)
-    assert "--into" in caught.value.advice and caught.value.reason == "branch_differs"
+    assert "`holdfast restore c1`" in caught.value.advice and caught.value.reason == "branch_differs"
     assert prints_of(kit.top) == before and sorted(kept(git)) == ["c1"]
     kit.git("checkout", "-q", "main")
     kit.commit("more", b="b\n")
@@ -384,7 +385,8 @@ def test_a_link_in_the_place_of_a_folder_is_not_followed(kit, tmp_path):
     assert (kit.top / "dir").is_symlink() and (outside / "file").read_text() == "not ours\n"
 
 
-def test_a_lock_of_another_git_is_respected(kit):
+def test_a_lock_of_another_git_is_respected(kit, monkeypatch):
+    monkeypatch.setattr(git_locks, "INDEX_PATIENCE", 0.3)
     git = kit.runner()
     take_and_keep(git)
     kit.write("a.txt", "changed\n")

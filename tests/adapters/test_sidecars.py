@@ -11,8 +11,10 @@ import sys
 import threading
 import time
 
+import msgspec
 import pytest
 
+from holdfast.adapters.git.repo import GitWorkspace
 from holdfast.adapters.git.sidecars import (
     SidecarsUnreadable,
     SidecarUnwritable,
@@ -22,6 +24,7 @@ from holdfast.adapters.git.sidecars import (
     write,
 )
 from holdfast.core.sidecar import Sidecar, to_bytes
+from tests.adapters.git_kit import Kit
 
 SHA = "a" * 40
 
@@ -239,3 +242,13 @@ def test_what_cannot_be_used_is_set_aside_and_never_lost(folder):
             assert file.read() == data
     assert sorted(os.listdir(f"{folder}.set-aside")) == ["bad.json", "bad.json.1", "bad.json.2"]
     assert sorted(os.listdir(folder)) == ["good.json", "link.json", "newer.json", "notes.txt"]
+
+
+def test_of_two_milestones_with_one_number_the_newer_is_the_last(tmp_path):
+    kit = Kit(tmp_path)
+    place = GitWorkspace(str(kit.top), kit.environ)
+    sha, tree = kit.git("rev-parse", "HEAD"), kit.git("rev-parse", "HEAD^{tree}")
+    for name, at in (("a-new", "2026-01-01T10:00:00Z"), ("b-old", "2026-01-01T11:00:00+02:00")):
+        place.write_sidecar(msgspec.structs.replace(sidecar(name, sha=sha, tree=tree), created_at=at))
+    place.write_sidecar(sidecar("c-other", sha=sha, tree=tree, run_id="run-2", milestone_index=9))
+    assert [one.checkpoint_id for one in place.mirrored("run-1")] == ["b-old", "a-new"]

@@ -582,6 +582,20 @@ def test_an_index_that_is_locked_does_not_matter(kit):
     assert (kit.top / ".git" / "index.lock").exists()
 
 
+def test_a_setting_that_refuses_some_line_endings_does_not_refuse_a_snapshot(kit):
+    for name in ("autocrlf", "safecrlf"):
+        kit.git("config", f"core.{name}", "true")
+    kit.write("mixed", b"one\r\ntwo\nthree\r\n")
+    assert contents(kit, take_and_keep(kit.runner()))["mixed"] == b"one\ntwo\nthree\n"
+
+
+def test_names_that_differ_in_case_are_two_files_whatever_the_settings_say(kit):
+    kit.git("config", "core.ignorecase", "true")
+    kit.write("A.txt", "upper\n")
+    found = contents(kit, take_and_keep(kit.runner()))
+    assert {name: found[name] for name in ("a.txt", "A.txt")} == {"a.txt": b"a\n", "A.txt": b"upper\n"}
+
+
 def test_line_endings_are_kept_as_git_would_and_as_they_are(kit):
     kit.git("config", "core.autocrlf", "true")
     mixed = b"one\r\ntwo\nthree\r\n"
@@ -629,7 +643,8 @@ def test_nothing_changed_means_the_same_commit(kit):
     first = take_and_keep(git)
     second = take_and_keep(git, "c2")
     assert second.sha == first.sha and kept(git) == {"c1": first.sha, "c2": first.sha}
-    assert read(git, "c2") == second._replace(ref=REFS + "c2")
+    assert (first.is_new, second.is_new) == (True, False)
+    assert read(git, "c2") == second._replace(ref=REFS + "c2", is_new=True)
     os.utime(kit.top / "a.txt")
     assert take_and_keep(git, "c3").sha == first.sha
     kit.write("new", "newer\n")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pty
 import select
+import shlex
 import subprocess
 import sys
 import time
@@ -179,8 +180,9 @@ def test_a_pipeline_that_asked_goes_on_with_the_answer(holdfast, tmp_path):
         app.start_run(store, "pipeline", run_id="run-1").close()
     go_on = ["resume", "run-1", "--", sys.executable, str(script)]
     assert holdfast(*go_on).code == stops.exit_code("awaiting_answer")
-    assert holdfast("status", "run-1", "--json").data["run"]["next_actions"][0] == "holdfast answer run-1"
-    assert holdfast("answer", "run-1", "yes").code == 0
+    advice = holdfast("status", "run-1", "--json").data["run"]["next_actions"]
+    assert advice[:2] == [f"holdfast answer run-1 --question=go {choice}" for choice in ("yes", "no")]
+    assert holdfast(*shlex.split(advice[0])[1:]).code == 0
     answer = holdfast(*go_on)
     assert (answer.code, answer.out) == (0, "yes\n"), answer
 

@@ -449,3 +449,23 @@ def test_what_is_not_in_the_snapshot_may_be_in_the_commit(capsys, commit, label)
 
     show(Mark("c1", "b" * 40, commit, 0, True, ("big: it is 104,857,601 bytes, and the limit is 104,857,600",)), False)
     assert f"\n{label}: big: it is 104,857,601 bytes" in capsys.readouterr().out
+
+
+def test_a_milestone_for_a_run_with_a_scope_says_how_many_ignored_files_are_outside(repo, environ):
+    holdfast(repo, environ, "init")
+    (repo / ".gitignore").write_text(".holdfast/\n*.log\n")
+    run(["git", "add", "-A"], repo, environ)
+    run(["git", "commit", "-q", "-m", "ready"], repo, environ)
+    program = (
+        "import holdfast, os\n"
+        "with holdfast.run('m', run_id='run-1') as run:\n"
+        "    run.workspace('.', allow=['src/**'])\n"
+        "    os._exit(0)\n"
+    )
+    run([sys.executable, "-c", program], repo, environ)
+    (repo / "src").mkdir()
+    (repo / "src" / "a").write_text("a")
+    (repo / "noise.log").write_text("noise")
+    assert told(repo, environ, "checkpoint", "one", "run-1", "--commit")["ignored_outside"] == 1
+    (repo / "src" / "a").write_text("b")
+    assert "Ignored files outside" in holdfast(repo, environ, "checkpoint", "two", "run-1", "--commit")

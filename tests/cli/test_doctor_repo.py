@@ -163,3 +163,71 @@ def test_what_is_neither_a_run_nor_a_checkpoint_is_said_to_be_neither(repo, envi
     command = [sys.executable, "-m", "holdfast", "show", mark["checkpoint_id"]]
     done = subprocess.run(command, cwd=repo, env=environ, capture_output=True, text=True, check=False)
     assert done.returncode == 66 and "no run or checkpoint" in done.stderr
+
+
+@pytest.fixture
+def pending(repo, environ):
+    """What was here before a restore in place: kept aside, and its ref removed by hand."""
+    holdfast(repo, environ, "init")
+    run(["git", "add", "-A"], repo, environ)
+    run(["git", "commit", "-q", "-m", "ready"], repo, environ)
+    mark = told(repo, environ, "checkpoint", "one")
+    (repo / "readme.txt").write_text("mine\n")
+    name = told(repo, environ, "restore", mark["checkpoint_id"], "--in-place")["restored"]["kept"]
+    run(["git", "update-ref", "-d", f"refs/holdfast/checkpoints/{name}"], repo, environ)
+    return name
+
+
+def test_work_that_is_kept_aside_and_lost_its_ref_comes_back_as_long_as_git_has_it(repo, environ, pending):
+    (found,) = warned(repo, environ)
+    follow(repo, environ, found["fix"])
+    (found,) = warned(repo, environ)
+    assert found["fix"] == f"holdfast restore {pending}"
+    follow(repo, environ, f"{found['fix']} --in-place")
+    assert (repo / "readme.txt").read_text() == "mine\n"
+
+
+def test_work_that_was_kept_aside_and_is_collected_is_told_and_can_be_done_with(repo, environ, pending):
+    forget(repo, environ)
+    assert "git has collected it" in helped(repo, environ)["sentence"]
+
+
+def test_work_that_is_kept_aside_in_another_repository_is_looked_for_there(repo, environ, tmp_path):
+    environ["HOLDFAST_STORE"] = str(tmp_path / "store.db")
+    mark = told(repo, environ, "checkpoint", "one")
+    (repo / "readme.txt").write_text("mine\n")
+    name = told(repo, environ, "restore", mark["checkpoint_id"], "--in-place")["restored"]["kept"]
+    other = tmp_path / "other"
+    run(["git", "init", "-q", str(other)], tmp_path, environ)
+    holdfast(other, environ, "init")
+    (found,) = warned(other, environ)
+    assert found["fix"] == f"cd {repo} && holdfast restore {name}"
+    holdfast(repo, environ, "restore", name)
+
+
+def test_a_sidecar_that_is_written_again_is_the_one_that_was_there(repo, environ, mark):
+    path = repo / ".holdfast" / "checkpoints" / f"{mark['checkpoint_id']}.json"
+    before = path.read_bytes()
+    path.unlink()
+    helped(repo, environ)
+    assert path.read_bytes() == before
+    run(["git", "commit", "-q", "--amend", "-m", "another subject"], repo, environ)
+    run(["git", "reflog", "expire", "--expire=now", "--all"], repo, environ)
+    holdfast(repo, environ, "doctor", "--fix")
+    one, other = json.loads(before), json.loads(path.read_bytes())
+    assert {key for key in one if one[key] != other[key]} == {"sha"}
+
+
+def test_an_index_that_git_cannot_read_is_told_and_can_be_made_anew(repo, environ, mark):
+    (repo / ".git" / "index").write_bytes(b"no index at all")
+    (repo / "a.txt").write_text("changed\n")
+    found = helped(repo, environ)
+    assert found["check"] == "index" and str(repo / ".git" / "index") in found["fix"]
+    assert (repo / "a.txt").read_text() == "changed\n" and (repo / ".holdfast").is_dir()
+
+
+def test_a_work_tree_that_is_said_to_be_elsewhere_is_told(repo, environ, mark, tmp_path):
+    run(["git", "config", "core.worktree", ".."], repo, environ)
+    assert warned(repo, environ) == []
+    run(["git", "config", "core.worktree", str(tmp_path)], repo, environ)
+    assert str(tmp_path) in helped(repo, environ)["sentence"]

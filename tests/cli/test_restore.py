@@ -107,3 +107,15 @@ def test_a_snapshot_that_no_log_knows_is_never_to_be_dropped_and_its_sidecar_des
     known = rows[mark["checkpoint_id"]]
     assert (known["kind"], known["index"], known["title"]) == ("milestone", 0, "part a")
     assert known["run_id"] == said["run_id"] and rows[plain]["kind"] == "unknown"
+
+
+def test_in_place_right_after_a_milestone_the_advice_runs_as_often_as_one_likes(repo, environ, one):
+    mark = told(repo, environ, "checkpoint", "--commit", "two")
+    (repo / "readme.txt").write_text("three\n")
+    for words in (["--in-place"], ["--in-place", "--preview"]):
+        failed = ask(repo, environ, "restore", mark["checkpoint_id"], *words)
+        assert failed.returncode == 43, failed.stderr
+        advice = failed.stderr.split("`")[1].split()
+        back = told(repo, environ, *advice[1:])["restored"]["path"]
+        assert run(["cat", "readme.txt"], back, environ) == "two\n"
+    assert (repo / "readme.txt").read_text() == "three\n"

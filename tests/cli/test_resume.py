@@ -182,7 +182,7 @@ def test_the_commands_in_a_plan_parse_and_lead_on(holdfast, write):
     document = holdfast("resume", "run-1", "--json").data
     assert document["next_actions"][0] == "holdfast resume run-1 -- COMMAND"
     quoted = [line for row in document["plan"]["rows"] for line in row["reason"].split("`")[1::2]]
-    assert len(quoted) == 4
+    assert len(quoted) == 5
     for line in [*document["next_actions"], *quoted]:
         understood(line)
     settle = next(line for line in quoted if "--not-done" in line)
@@ -307,6 +307,36 @@ def test_a_signal_reaches_the_command(holdfast, make_run, number):
         assert process.stdout.readline() == "ready\n"
         process.send_signal(number)
         assert process.wait(30) == 42
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def test_beside_json_the_command_is_a_child_and_the_document_says_how_the_run_rests(holdfast, make_run):
+    make_run("run-1", mission="pipeline", ending="")
+    stopping = "import holdfast\nprint('its own words')\nwith holdfast.run('pipeline') as run: run.stop('awaiting_answer', 'x')"
+    answer = holdfast("resume", "run-1", "--json", "--", sys.executable, "-c", stopping)
+    assert answer.code == stops.exit_code("awaiting_answer") and "its own words" in answer.err
+    run = answer.data["run"]
+    assert (run["run_id"], run["status"], run["stop_reason"]) == ("run-1", "stopped", "awaiting_answer")
+    assert holdfast("resume", "run-1", "--json", "--", "no-such-command").code == 64
+    killed = holdfast("resume", "run-1", "--json", "--", "sh", "-c", "kill -KILL $$")
+    assert killed.code == 128 + signal.SIGKILL and killed.data["run"]["run_id"] == "run-1"
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_beside_json_a_signal_reaches_the_command_too(holdfast, make_run, number):
+    make_run("run-1", ending="")
+    waiting = (
+        f"import signal, sys, time; signal.signal({int(number)}, lambda *_: sys.exit(42)); print('ready', flush=True)\n"
+        "time.sleep(60)"
+    )
+    process = holdfast.start("resume", "run-1", "--json", "--", sys.executable, "-c", waiting, stdin=subprocess.DEVNULL)
+    try:
+        assert process.stderr.readline() == "ready\n"
+        process.send_signal(number)
+        out, _ = process.communicate(timeout=30)
+        assert process.returncode == 42 and json.loads(out)["run"]["run_id"] == "run-1"
     finally:
         process.kill()
         process.communicate()

@@ -132,6 +132,10 @@ def test_ignored_files_outside_are_counted_and_shown_and_no_violations():
     found = judge(scope, [Touched(f"node_modules/{number}", ignored=True) for number in range(3000)])
     assert found.violations == () and found.ignored_outside == 3000
     assert found.ignored_sample == tuple(f"node_modules/{number}" for number in range(SAMPLE)) and SAMPLE == 20
+    (line,) = found.let_pass()
+    assert line.startswith("3000 ignored files are ") and line.endswith("node_modules/1, node_modules/2, ...")
+    assert judge(scope, [Touched("x", ignored=True)]).let_pass()[0].startswith("1 ignored file is ")
+    assert Judgement().let_pass() == ()
 
 
 def test_an_ignored_file_inside_counts_as_any_other():

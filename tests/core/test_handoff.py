@@ -104,6 +104,23 @@ def test_an_unknown_effect_is_named_in_the_commands_that_settle_it():
 def test_an_open_question_is_named_in_the_command_that_answers_it():
     asked = {"old": QuestionState("?", answer="x"), "late": QuestionState("?", expired=True), "now": QuestionState("?")}
     assert hand("awaiting_answer", questions=asked).actions[0].command == "holdfast answer run-1 --question=now"
+    handed = hand("awaiting_answer", questions={"now": QuestionState("?", choices=("yes", "no"))})
+    assert [action.command for action in handed.actions[:2]] == [
+        "holdfast answer run-1 --question=now yes",
+        "holdfast answer run-1 --question=now no",
+    ]
+    assert all(parses(action.command) for action in handed.actions)
+
+
+@pytest.mark.parametrize(
+    ("mission", "anew"),
+    [("spec.text-kit", ["holdfast run text-kit --new --allow-dirty"]), ("spec.odd-0123abcd", []), ("other", [])],
+)
+def test_a_checkpoint_of_which_nobody_knows_is_named_in_the_command_that_settles_it(mission, anew):
+    handed = hand("effect_unknown", mission_id=mission, checkpoint_open="c-1")
+    settle, *more = (action.command for action in handed.actions)
+    assert settle == "holdfast settle run-1 --not-done c-1" and more == [*anew, "holdfast status"]
+    assert all(parses(action.command) for action in handed.actions)
 
 
 def test_a_run_whose_id_cannot_be_typed_is_in_no_command():

@@ -161,6 +161,13 @@ def test_an_agent_that_ended_well_has_no_trouble_whatever_it_talks_about():
     assert classify(["usage limit reached"], [], 0, NOW, zone).kind == "quota", "its own structured error counts"
 
 
+def test_one_that_ended_well_without_a_report_may_have_met_a_usage_limit_and_nothing_else():
+    words = ["I looked around.", "You've hit your usage limit. Try again in 2h 13m."]
+    assert classify([], [], 0, NOW, zone, words) == ("quota", words[1], "2026-11-16T14:13:01Z")
+    for other in ("Rate limit exceeded", "connection refused", "Not logged in", "I have shown: usage limit reached"):
+        assert classify([], [], 0, NOW, zone, [other]) is None, other
+
+
 def test_only_the_last_lines_are_looked_at():
     lines = ["usage limit reached", *["work"] * 30]
     assert classify([], lines, 1, NOW, zone).kind == "crash"

@@ -13,13 +13,13 @@ from holdfast.core import events as e
 from holdfast.core.plan import (
     Row,
     RowMove,
-    answer_command,
+    answer_commands,
     next_command,
     plan_id,
     resume_plan,
     settle_commands,
 )
-from holdfast.core.shapes import RunState, WorkspaceState
+from holdfast.core.shapes import QuestionState, RunState, WorkspaceState
 from holdfast.core.state import fold, snapshot
 from holdfast.core.stops import all_stops
 
@@ -82,7 +82,8 @@ TABLE: list[tuple[str, tuple[e.Event, ...], tuple[Row, ...]]] = [
         Row("effect", "k", "blocked", f"of step a: its probe could not say; say it: {SETTLE_K}"),
     )),
     ("a question is asked", (ASKED,), (
-        Row("question", "colour", "ask", "Which colour? (red / blue); answer it: `holdfast answer r --question=colour`"),
+        Row("question", "colour", "ask", "Which colour? (red / blue); answer it: "
+            "`holdfast answer r --question=colour red` or `holdfast answer r --question=colour blue`"),
     )),
     (
         "a question with a deadline says so",
@@ -249,8 +250,16 @@ def test_a_command_that_settles_can_be_typed_whatever_the_key(key):
 
 def test_a_name_that_no_terminal_shows_is_not_typed():
     assert settle_commands("r", "k\x1b[2J")[0] == "holdfast settle r --done EFFECT"
-    assert answer_command("r", "q\n") == "holdfast answer r"
-    assert shlex.split(answer_command("r", "-q 1"))[-1] == "--question=-q 1"
+    assert answer_commands("r", "q\n", QuestionState("?")) == ("holdfast answer r",)
+    assert shlex.split(answer_commands("r", "-q 1", QuestionState("?"))[0])[-1] == "--question=-q 1"
+    assert answer_commands("r", "q", QuestionState("?", ("yes", "\x1b"))) == ("holdfast answer r --question=q",)
+
+
+def test_a_question_with_choices_has_a_command_for_each():
+    lines = answer_commands("r", "q", QuestionState("?", ("yes", "-1", "not yet")))
+    asked = ["holdfast", "answer", "r", "--question=q"]
+    assert [shlex.split(line) for line in lines] == [[*asked, "yes"], [*asked, "--", "-1"], [*asked, "not yet"]]
+    assert answer_commands("r", "q", QuestionState("?", tuple("abcd"))) == ("holdfast answer r --question=q",)
 
 
 def test_a_checkpoint_that_was_begun_is_settled_and_a_complete_one_is_kept():

@@ -5,8 +5,19 @@ from __future__ import annotations
 import pytest
 
 from holdfast.core.position import Position
-from holdfast.core.repo_drift import LISTED, Seen, corrected, drifts, last_of, milestones, next_index, records, seen_id
-from holdfast.core.shapes import RunState, WorkspaceState
+from holdfast.core.repo_drift import (
+    LISTED,
+    Seen,
+    corrected,
+    drifts,
+    landmarks,
+    last_of,
+    milestones,
+    next_index,
+    records,
+    seen_id,
+)
+from holdfast.core.shapes import RepositoryState, RunState, WorkspaceState
 
 TOP, MAIN = "/r", "refs/heads/main"
 A, B = "a" * 40, "b" * 40
@@ -102,6 +113,15 @@ def test_milestones_come_by_their_index_and_snapshots_are_none():
         ("c0", 1, B, "log"),
     ]
     assert records(state(made(0, None))) == []
+
+
+def test_a_repository_is_recognised_by_where_the_run_began_and_by_its_newest_milestones():
+    many = [made(number, commit=f"{number:040}") for number in range(LISTED + 2)]
+    newest = [one.commit for one in reversed(many)][:LISTED]
+    assert landmarks(state(*many), TOP) == newest and landmarks(state(*many), "/other") == []
+    known = {TOP: RepositoryState("artifact", A, MAIN)}
+    assert landmarks(state(*many, repositories=known), TOP) == [A, *newest]
+    assert landmarks(state(repositories={TOP: RepositoryState("artifact", None, None)}), TOP) == []
 
 
 def test_the_last_checkpoint_of_a_repository_is_that_with_the_last_event():

@@ -45,7 +45,6 @@ tier1 = ["env CI=1 make test"]
 tier2 = []
 timeout = "5m"
 tier1_when = "risk"
-tier2_when = "end"
 
 [budget]
 time = "2h"
@@ -88,7 +87,7 @@ def test_every_key_is_read_as_what_it_means():
     assert found.run[12:] == ((".venv", "web/node_modules"), 2000, "ask", Strictness.MAX)
     assert found.scope == Scope(("src/**",), ("src/secret",))
     assert found.verify[0] == (("ruff", "check", "src dir"), ("pytest", "-q", "a && b"))
-    assert found.verify[1:] == ((("env", "CI=1", "make", "test"),), (), 300.0, "risk", "end")
+    assert found.verify[1:] == ((("env", "CI=1", "make", "test"),), (), 300.0, "risk")
     assert found.budget == (7200.0, 1000, 2.5)
     assert found.auto_resume == Limits(2, (1.0, 2.0))
     assert found.agents == {"mine": {"start": ["mine", "{prompt}"]}}
@@ -153,7 +152,7 @@ def test_who_does_a_phase():
         ("[verify]\ntier0 = [['', 'x']]", 2, "holds a command without a program"),
         ("[verify]\ntier0 = [[5]]", 2, "must hold text, not 5"),
         ('[verify]\ntier0 = ["a\\u0000b"]', 2, "must hold text"),
-        ("[verify]\ntier2_when = 'always'", 2, 'must be "end"'),
+        ("[verify]\ntier2_when = 'end'", 2, "is not a key"),
         ("[budget]\nmoney = 'much'", 2, "must be a number from 0"),
         ("[budget]\nmoney = nan", 2, "must be a number from 0"),
         ("[agents]\nmine = 'x'", 2, "agents.mine must be a table: write [agents.mine]"),

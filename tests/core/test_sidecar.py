@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.core.sidecar import MAX_BYTES, BadSidecar, Sidecar, choose, from_bytes, from_runr, to_bytes
+from holdfast.core.sidecar import MAX_BYTES, BadSidecar, Sidecar, by_age, from_bytes, from_runr, to_bytes
 
 ID = "019f0a00-0000-7000-8000-000000000001"
 SHA, TREE = "a" * 40, "b" * 40
@@ -137,23 +137,26 @@ def many(*rows):
     ]
 
 
+def newest(*rows):
+    return by_age(many(*rows))[-1].checkpoint_id
+
+
 def test_the_highest_milestone_wins_and_not_the_latest_file():
-    rows = many(("late", 1, 9, "2026-02", {}), ("high", 2, 3, "2026-01", {}))
-    assert choose(rows, "run-1").checkpoint_id == "high"
+    assert newest(("late", 1, 9, "2026-02", {}), ("high", 2, 3, "2026-01", {})) == "high"
 
 
 def test_ties_go_by_event_then_time_then_id():
-    assert choose(many(("a", 1, 5, "z", {}), ("b", 1, 6, "a", {})), "run-1").checkpoint_id == "b"
-    assert choose(many(("a", 1, 5, "2", {}), ("b", 1, 5, "1", {})), "run-1").checkpoint_id == "a"
-    assert choose(many(("a", 1, 5, "1", {}), ("b", 1, 5, "1", {})), "run-1").checkpoint_id == "b"
-    assert choose(many(("a", 1, None, "9", {}), ("b", 1, 0, "1", {})), "run-1").checkpoint_id == "b"
+    assert newest(("a", 1, 5, "2026-02-02", {}), ("b", 1, 6, "2026-01-01", {})) == "b"
+    assert newest(("a", 1, 5, "2026-02-02", {}), ("b", 1, 5, "2026-01-01", {})) == "a"
+    assert newest(("a", 1, 5, "2026-01-01", {}), ("b", 1, 5, "2026-01-01", {})) == "b"
+    assert newest(("a", 1, None, "2026-09-09", {}), ("b", 1, 0, "2026-01-01", {})) == "b"
 
 
-def test_another_run_is_never_chosen():
-    rows = many(("theirs", 9, 9, "9", {"run_id": "run-2"}), ("ours", 0, 1, "1", {}))
-    assert choose(rows, "run-1").checkpoint_id == "ours"
-    assert choose(rows, "run-3") is None
-    assert choose([], "run-1") is None
+def test_times_are_compared_as_times_whatever_their_offset():
+    early, late = "2026-01-01T11:00:00+02:00", "2026-01-01T10:00:00Z"
+    assert newest(("b", 1, 5, early, {}), ("a", 1, 5, late, {})) == "a"
+    assert newest(("b", 1, 5, "2026-01-01T09:59:59", {}), ("a", 1, 5, late, {})) == "a", "without an offset it is UTC"
+    assert newest(("b", 1, 5, "yesterday", {}), ("a", 1, 5, "0001-01-01T00:00:00+14:00", {})) == "a"
 
 
 # --- Runr's

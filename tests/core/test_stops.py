@@ -2,6 +2,7 @@
 
 import ast
 import os
+import re
 import shlex
 import subprocess
 import sys
@@ -13,7 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.core import stops
-from holdfast.core.stop_table import ALIASES
+from holdfast.core.settings import SECTIONS
+from holdfast.core.stop_table import ALIASES, CALLED_HERE
 
 ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src" / "holdfast"
@@ -108,6 +110,15 @@ def test_no_code_exit_code_title_or_family_range_is_used_twice():
     ranges = [number for family in stops.families() for number in range(family.low, family.high + 1)]
     assert len(ranges) == len(set(ranges))
     assert 1 not in {stop.exit_code for stop in found}, "1 is left for the unknown"
+
+
+def test_what_other_programs_call_by_a_name_of_their_own_has_the_name_that_it_has_here():
+    """The setting or option that a diagnosis names is there, or the sentence goes on with the one that is."""
+    for stop in stops.all_stops():
+        foreign = re.search(r"--(?!allow-dirty|yes)[a-z-]+|max_[a-z_]+", stop.diagnosis)
+        assert bool(foreign) is (stop.code in CALLED_HERE), stop.code
+        for section, key in re.findall(r"(\w+)\.(\w+) in holdfast.toml", stop.sentence):
+            assert key in SECTIONS[section]
 
 
 @pytest.mark.parametrize("row", ASKED_FOR.strip().splitlines(), ids=lambda row: row.split("|")[0])
@@ -295,7 +306,8 @@ def test_a_diagnosis_without_evidence_is_the_sentence_of_the_table():
 
 
 def test_a_sentence_without_a_full_stop_gets_one_before_its_evidence():
-    assert "smaller milestones. Evidence: 1 h" in stops.diagnose("timeout", ["1 h"]).diagnosis
+    assert "smaller milestones. The setting is" in stops.diagnose("timeout", ["1 h"]).diagnosis
+    assert stops.diagnose("timeout", ["1 h"]).diagnosis.endswith("holdfast.toml. Evidence: 1 h")
 
 
 @pytest.mark.parametrize("text", ["{run}", "{0.__class__}", "%s %(x)s", "${HOME}", "`id`", "\\1"])

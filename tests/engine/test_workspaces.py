@@ -266,9 +266,35 @@ def test_a_file_out_of_scope_stops_the_run_before_the_commit(repo):
         (repo / "noise.log").write_text("1\n")
         place.milestone("part a")
     assert stop.value.reason == "guard_violation" and stop.value.code == 2
-    assert any("outside.txt" in line for line in stop.value.evidence)
-    assert not any("noise.log" in line or ".holdfast" in line for line in stop.value.evidence)
+    violation, passed = stop.value.evidence
+    assert violation.startswith("outside.txt: ") and passed.startswith("1 ignored file ") and "noise.log" in passed
     assert git(repo, "log", "--format=%H", "main..work") == ""
+
+
+def test_ignored_files_out_of_scope_are_counted_told_once_and_written_down(repo):
+    said = []
+    with opened(repo) as run:
+        run._book.options = run._book.options._replace(tell=said.append)
+        (repo / "before.log").write_text("not the run's doing\n")
+        place = run.workspace(str(repo), allow=["src/**"])
+        (repo / "src").mkdir()
+        for name in ("a", "b"):
+            (repo / "src" / name).write_text("1\n")
+            (repo / "noise.log").write_text("1\n")
+            (repo / os.fsdecode(b"\xff.log")).write_text("1\n")
+            assert place.milestone(name).ignored_outside == 2
+        assert place.snapshot("later").ignored_outside == 0
+    assert len(said) == 1 and said[0].startswith("2 ignored files ") and "noise.log" in said[0]
+    first, *_ = bodies(repo, "checkpoint_complete")
+    (row,) = first["left_out"]
+    assert row.startswith("2 ignored files ") and "before.log" not in row
+
+
+def test_a_milestone_names_pipes_and_sockets(repo):
+    os.mkfifo(repo / "pipe")
+    with opened(repo) as run:
+        assert run.workspace(str(repo)).milestone("a").left_out == ("pipe: it is a pipe",)
+    assert bodies(repo, "checkpoint_complete")[0]["left_out"] == ["pipe: it is a pipe"]
 
 
 def test_a_milestone_that_git_lost_is_said_to_be_ahead(repo):

@@ -169,6 +169,21 @@ def test_a_wait_that_was_killed_is_waited_to_its_end(tmp_path):
     assert project.starts("implement/T1") == 2
 
 
+@pytest.mark.parametrize("act", ["limit", "say"])
+def test_a_usage_limit_told_by_an_agent_that_ends_well_is_a_limit_too(tmp_path, act):
+    told = [{"do": act, "text": "You've hit your usage limit. Try again in 2h 13m.", "code": 0}]
+    project = one(tmp_path, told, DONE)
+    is_stop(project, project.run("--no-wait"), "quota_wait")
+    assert project.starts("implement/T1") == 1
+
+
+def test_talk_of_a_usage_limit_beside_a_broken_report_is_only_talk(tmp_path):
+    told = [DONE[0], {"do": "say", "text": "BEGIN_JSON\n{no\nEND_JSON\nUsage limit reached: the page shows it now."}]
+    project = one(tmp_path, told, DONE)
+    assert project.run("--no-wait").code == 0
+    assert project.starts("implement/T1") == 2 and "SleepStarted" not in project.kinds()
+
+
 SIGNED_OUT = [{"do": "complain", "text": "Error: Not logged in. Please run /login"}, {"do": "crash", "code": 1}]
 
 

@@ -43,7 +43,12 @@ def test_an_agent_that_checks_another_branch_out_is_stopped_after(tmp_path):
 
 
 def test_an_agent_that_stashes_is_told_of(tmp_path):
-    project = build(tmp_path, ONE, {"implement/T1": [DONE[0], git("stash", "-u", "-q"), DONE[1]]}, QUICK)
+    project = build(
+        tmp_path,
+        ONE,
+        {"implement/T1": [DONE[0], git("stash", "-u", "-q"), write("kit/other.py", "O = 1\n"), DONE[1]]},
+        QUICK,
+    )
     assert project.run().code == 0
     assert any("refs/stash" in text for text in project.notes()), project.notes()
     assert project.git("show", "stash^3:kit/words.py") == "WORDS = 1\n"

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+import shlex
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
+from typing import Literal
 
 from holdfast.adapters import system
 from holdfast.adapters.git import commits, merging, review_diff, trees
 from holdfast.adapters.git.repo import GitWorkspace
 from holdfast.adapters.probes.common import EffectError
+from holdfast.adapters.processes import left_behind
 from holdfast.core.errors import HoldfastError, UsageError
 
 
@@ -33,16 +36,27 @@ class GitGround:
                 self._trees.link(name, [one])
         return path
 
+    def path(self, name: str) -> str:
+        return self._trees.path_of(name)
+
+    def standing(self, name: str) -> Literal["open", "gone", "none"]:
+        return self._trees.standing(name)
+
     def collect(self, name: str) -> str:
         return self._trees.collect(name)
 
-    def bring_in(self, base: str, ours: str, theirs: Sequence[tuple[str, str]]) -> list[str]:
-        merged = merging.merge(self._workspace.git, base, ours, theirs)
-        return merging.put(self._workspace, ours, merged.commit)
+    def ignored(self, name: str) -> list[str]:
+        return self._trees.ignored(name)
+
+    def bring_in(
+        self, base: str, ours: str, theirs: Sequence[tuple[str, str]], kept: Collection[str]
+    ) -> tuple[list[str], list[tuple[str, str]]]:
+        merged = merging.merge(self._workspace.git, base, ours, theirs, kept)
+        return merging.put(self._workspace, ours, merged.commit), list(merged.left_out)
 
     def close(self, name: str) -> str | None:
         left = self._trees.close(name)
-        return None if left is None else f"The work tree {left.path} is kept: {left.why}."
+        return None if left is None else left.sentence
 
     def refs(self) -> Mapping[str, str]:
         return self._trees.refs_now()
@@ -68,6 +82,39 @@ class GitGround:
     def _at(self, cwd: str) -> GitWorkspace:
         same = os.path.realpath(cwd) == os.path.realpath(self.top)
         return self._workspace if same else GitWorkspace(cwd, self._environ)
+
+
+def put_away(workspace: GitWorkspace, run_id: str, stages: str) -> list[str]:
+    """Remove the work trees of a run that does not go on, after what is in them was kept as commits: a sentence for each.
+
+    None is removed while somebody may be at work in them; `stages` is the folder that names the processes of the run.
+    """
+    made = trees.TaskTrees(workspace, run_id)
+    if not os.path.isdir(made.folder):
+        return []
+    folders = [entry.path for entry in os.scandir(stages)] if os.path.isdir(stages) else []
+    alive = [
+        left.why or f"process {left.identity.pid} of the run may be at work in it"
+        for left in map(left_behind, folders)
+        if left is not None
+    ]
+    return [sentence for left in made.left() for sentence in _put_away(made, left, alive)]
+
+
+def _put_away(made: trees.TaskTrees, left: trees.Left, alive: Sequence[str]) -> list[str]:
+    remove = f"`git worktree remove --force {shlex.quote(left.path)}` removes it."
+    if alive:
+        return [f"The work tree {left.path} is still there: {alive[0]}. {remove}"]
+    try:
+        found = made.about(made.collect(left.name)) if made.standing(left.name) == "open" else None
+        worth = found if found is not None and made.holds_work(found) else None
+        still = made.close(left.name, keep=worth is not None)
+    except HoldfastError as error:
+        return [f"The work tree {left.path} is still there: {error} {remove}"]
+    said = [] if worth is None else [f"`git show {worth.sha}` shows what was in the work tree {left.path}."]
+    if still is not None:
+        said.append(f"{still.sentence} {remove}" if still.path == left.path else still.sentence)
+    return said
 
 
 class NoGround(HoldfastError):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import click
 
+from holdfast.core.errors import UsageError
+
 _KEY = "holdfast.behind"
 
 
@@ -23,3 +25,8 @@ def words_behind(context: click.Context) -> tuple[str, ...]:
     """What stood behind the `--`; nothing if there was none."""
     words: tuple[str, ...] = context.meta[_KEY]
     return words
+
+
+def not_started(name: str, error: Exception) -> UsageError:
+    problem = getattr(error, "strerror", None) or str(error)
+    return UsageError(f"The command {name!r:.120} cannot be started ({problem}).", advice="Nothing was written.")

@@ -12,7 +12,6 @@ import click
 
 from holdfast import app, live
 from holdfast.adapters.git.workspace import kept
-from holdfast.adapters.git.ws_odd import odd_files
 from holdfast.cli import repo
 from holdfast.cli.output import emit, escape, json_option, run_argument, say
 from holdfast.cli.render import table
@@ -72,7 +71,7 @@ def command(
         show_all(as_json)
     else:
         mark = take(title or app.now(), run, commit, index, ignored)
-        show(mark._replace(left_out=tuple(sorted({*mark.left_out, *odd_files(repo.here().git)}))), as_json)
+        show(mark._replace(left_out=tuple(sorted({*mark.left_out, *repo.here().odd_files()}))), as_json)
 
 
 def take(title: str, run: str | None, commit: bool, index: int | None, ignored: Sequence[str]) -> Mark:
@@ -117,6 +116,8 @@ def show(mark: Mark, as_json: bool) -> None:
         say(f"Kept although git ignores it: {escape(path)}")
     if len(mark.ignored) > LISTED:
         say(f"and {len(mark.ignored) - LISTED} more of them")
+    if mark.ignored_outside:
+        say(f"Ignored files outside of the allowed paths, which is no violation: {mark.ignored_outside}.")
     for line in mark.left_out:
         say(repo.about_file(line, "Not kept" if mark.commit is None else "Not in the snapshot"))
     say(f"  holdfast restore {mark.checkpoint_id}")
@@ -159,7 +160,8 @@ def described(made: WorkspaceState, run_id: str) -> tuple[str, int | None, str, 
 
 def let_go(text: str, as_json: bool) -> None:
     place = repo.here()
-    checkpoint_id = repo.find_checkpoint(place, text)
+    is_pending = any(text in state.kept_aside for state in repo.states())  # also if its ref is gone
+    checkpoint_id = text if is_pending else repo.find_checkpoint(place, text)
     settle(checkpoint_id, "dropped")
     place.drop(checkpoint_id)
     if as_json:

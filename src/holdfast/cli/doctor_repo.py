@@ -8,7 +8,8 @@ from __future__ import annotations
 import os
 import shlex
 from collections.abc import Callable, Collection, Iterator, Sequence
-from typing import TypeVar
+from contextlib import closing
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -17,17 +18,20 @@ from holdfast.adapters.git import hooks, ignoring, sidecars, workspace, worktree
 from holdfast.adapters.git.repo import GitWorkspace
 from holdfast.cli import repo
 from holdfast.core.errors import HoldfastError
+from holdfast.core.events import KIND_OF, CheckpointStarted, Event, SnapshotKept
 from holdfast.core.position import WEAK
 from holdfast.core.repo_drift import milestones
 from holdfast.core.shapes import FINISHED, RunState, WorkspaceState
 from holdfast.core.sidecar import Sidecar
 from holdfast.core.subjects import is_imported
+from holdfast.core.wire import decode
 from holdfast.engine.health import OK, WARN, Finding
 from holdfast.engine.workspaces import sidecar_of
 
 FIX = "holdfast doctor --fix"
 NAMED = 5
 Item = TypeVar("Item")
+Kind = TypeVar("Kind", bound=Event)
 
 
 def findings() -> Iterator[Finding]:
@@ -36,12 +40,12 @@ def findings() -> Iterator[Finding]:
     if place is None:
         return
     states = list(repo.states())
-    for check in (ignored, writable, trees, hooked):
+    for check in (placed, ignored, writable, trees, hooked):
         yield from check(place)
     yield from mirrors(place, states)
     yield from snapshots(place, states)
     yield from taken_in(place, states)
-    yield from waiting(states)
+    yield from waiting(place, states)
 
 
 def repository() -> GitWorkspace | None:
@@ -63,9 +67,24 @@ def listed(check: str, items: Sequence[Item], say: Callable[[Item], tuple[str, s
 # --- around the store
 
 
+def placed(place: GitWorkspace) -> Iterator[Finding]:
+    """A repository may say that its work tree is elsewhere. Nobody is led there by it, but git looks there."""
+    said = [value for scope, name, value in place.git.settings if (scope, name) == ("local", "core.worktree")]
+    there = os.path.realpath(os.path.join(place.place.common, said[-1])) if said else place.main
+    if there != place.main:
+        told = f"git takes {there} for the work tree, as core.worktree says; Holdfast takes {place.main}, which holds .git."
+        yield Finding("work tree", WARN, told, "git config --unset-all core.worktree")
+
+
 def ignored(place: GitWorkspace) -> Iterator[Finding]:
     try:
-        seen, tracked = ignoring.look(place.git), ignoring.tracked(place.git)
+        tracked = ignoring.tracked(place.git)
+    except HoldfastError as problem:
+        anew = f"{away(place.place.index_file)} && git reset --quiet"
+        yield Finding("index", WARN, f"{problem} It can be made anew from HEAD; what was staged is lost.", anew)
+        return
+    try:
+        seen = ignoring.look(place.git)
     except HoldfastError as problem:
         yield Finding("ignored", WARN, str(problem), away(os.path.join(place.main, ".holdfast")))
         return
@@ -118,8 +137,12 @@ def hooked(place: GitWorkspace) -> Iterator[Finding]:
 
 def ours(place: GitWorkspace, state: RunState) -> list[tuple[str, WorkspaceState]]:
     """The checkpoints that a run took of this repository, in whichever of its work trees."""
-    trees = {one.path for one in worktrees.list_worktrees(place.git)} | {place.top, place.main}
-    return [(name, made) for name, made in state.workspaces.items() if made.repo in trees]
+    here = folders(place)
+    return [(name, made) for name, made in state.workspaces.items() if made.repo in here]
+
+
+def folders(place: GitWorkspace) -> set[str]:
+    return {one.path for one in worktrees.list_worktrees(place.git)} | {place.top, place.main}
 
 
 def mirrors(place: GitWorkspace, states: list[RunState]) -> Iterator[Finding]:
@@ -214,7 +237,7 @@ def unkept(place: GitWorkspace, states: list[RunState], kept: Collection[str]) -
         there,
         lambda one: (
             f"Checkpoint {one[0]} is in the log, and its snapshot was let go. Until git collects it, it can be kept again.",
-            shlex.join(["git", "update-ref", f"{workspace.REFS}{one[0]}", one[1]]),
+            keep_again(*one),
         ),
     )
     gone = [name for name, sha in made.items() if sha and name not in dict(there)]
@@ -238,16 +261,40 @@ def taken_in(place: GitWorkspace, states: list[RunState]) -> Iterator[Finding]:
         yield Finding("imported", OK if sure else WARN, said, "" if sure else f"holdfast resume {state.run_id} --plan")
 
 
-def waiting(states: list[RunState]) -> Iterator[Finding]:
+def waiting(place: GitWorkspace, states: list[RunState]) -> Iterator[Finding]:
+    kept = workspace.kept(place.git)
     for state in states:
-        yield from listed(
-            "kept aside",
-            list(state.kept_aside),
-            lambda name: (f"Work is kept aside as {name}.", f"holdfast restore {name}"),
-        )
+        pending = [(state, *one) for one in state.kept_aside.items()]
+        yield from listed("kept aside", pending, lambda one: aside(place, kept, *one))
         if state.checkpoint_open is not None:
             said = f"Checkpoint {state.checkpoint_open} of run {state.run_id} was begun and not completed."
             yield Finding("checkpoints", WARN, said, f"holdfast resume {state.run_id}")
+
+
+def aside(place: GitWorkspace, kept: Collection[str], state: RunState, name: str, snapshot: str) -> tuple[str, str]:
+    """Work that is kept aside, and the command that helps: as long as git has it, that is a way to get it back."""
+    said = f"Work is kept aside as {name}"
+    if name in kept:
+        return f"{said}.", f"holdfast restore {name}"
+    if place.has(snapshot):
+        return f"{said}, and its ref is gone. Until git collects it, it can be kept again.", keep_again(name, snapshot)
+    there = next((event.repo for _, event in events_of(state.run_id, SnapshotKept) if event.checkpoint_id == name), "")
+    if there in folders(place):
+        return f"{said}, its ref is gone, and git has collected it.", f"holdfast checkpoint --drop {name}"
+    return f"{said} in {there}.", f"cd {shlex.quote(there)} && holdfast restore {name}"
+
+
+def keep_again(name: str, snapshot: str) -> str:
+    return shlex.join(["git", "update-ref", f"{workspace.REFS}{name}", snapshot])
+
+
+def events_of(run_id: str, kind: type[Kind]) -> Iterator[tuple[int, Kind]]:
+    """The events of one kind in the log of a run, by their number."""
+    with closing(app.open_store(read_only=True)) as store:
+        for record in store.read(run_id):
+            event = decode(record) if record.kind == KIND_OF[kind] else None
+            if isinstance(event, kind):
+                yield record.seq, event
 
 
 # --- repairs
@@ -288,13 +335,19 @@ def relink(
         return
     sha = position.sha if position is not None else made.commit
     whole = sidecar_of(state.run_id, name, moved(place, made, sha), app.now())
-    if present is not None:
-        whole = msgspec.structs.replace(whole, created_at=present.created_at)
-    place.write_sidecar(whole)
+    place.write_sidecar(msgspec.structs.replace(whole, **as_made(state, name, present)))
     if position is None or position.sha is None:
         yield f"Wrote the sidecar of checkpoint {name} again."
     else:
         yield f"Checkpoint {name} was commit {at[:12]} and is {position.sha[:12]} now ({position.source}: {position.why})."
+
+
+def as_made(state: RunState, name: str, present: Sidecar | None) -> dict[str, Any]:
+    """What a sidecar that is written again says of the moment in which the checkpoint was made."""
+    if present is not None:
+        return {"created_at": present.created_at, "seq": present.seq}
+    begun = (seq for seq, event in events_of(state.run_id, CheckpointStarted) if event.checkpoint_id == name)
+    return {"seq": next(begun)}
 
 
 def moved(place: GitWorkspace, made: WorkspaceState, sha: str | None) -> WorkspaceState:

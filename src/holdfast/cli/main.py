@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from importlib import import_module
 from typing import NoReturn
 
-from holdfast.cli.output import emit, escape, warn
+from holdfast.cli.output import emit, escape, line_of, warn
 from holdfast.cli.overview import show_status
 from holdfast.core import stops
 from holdfast.core.errors import BadFile, HoldfastError
@@ -82,9 +82,7 @@ def report(error: Exception, as_json: bool) -> int:
     code = stops.exit_code(named.reason)
     if isinstance(error, OSError) and error.filename is None:
         leave_quietly()  # what it could not write is still in its buffer
-    warn(f"holdfast: {escape(named)}")
-    if named.advice:
-        warn(f"  {escape(named.advice)}")
+    tell(named, as_json)
     if os.environ.get("HOLDFAST_DEBUG") == "1":
         sys.excepthook(type(error), error, error.__traceback__)
     if as_json:
@@ -92,6 +90,16 @@ def report(error: Exception, as_json: bool) -> int:
         emit({"error": problem})
         sys.stdout.flush()
     return code
+
+
+def tell(named: HoldfastError, as_json: bool) -> None:
+    """On standard error: a sentence and its advice, or beside lines for a program one more of them."""
+    if as_json:
+        warn(line_of({"moment": "error", "name": named.reason, "text": str(named), "advice": named.advice}))
+        return
+    warn(f"holdfast: {escape(named)}")
+    if named.advice:
+        warn(f"  {escape(named.advice)}")
 
 
 def unexpected(error: Exception) -> HoldfastError:

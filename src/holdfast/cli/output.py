@@ -50,6 +50,13 @@ def emit(document: Mapping[str, Any]) -> None:
     say(json.dumps({"schema_version": SCHEMA_VERSION, **document}, indent=2, allow_nan=False))
 
 
+def line_of(data: Mapping[str, Any]) -> str:
+    """One JSON object in one line."""
+    import json
+
+    return json.dumps(data, allow_nan=False)
+
+
 def write_lines(lines: Iterable[str]) -> None:
     """Many lines, the first at once, the rest as fast as the reader takes them."""
     out = sys.stdout

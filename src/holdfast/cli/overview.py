@@ -132,7 +132,7 @@ def describe(head: Head, now: str) -> list[tuple[str, object]]:
         ("title", shown.title),
         ("status", status_word(head)),
         ("reason", shown.stop_reason),
-        ("meaning", None if reason is None else stops.lookup(reason).diagnosis),
+        ("meaning", None if reason is None else stops.lookup(reason).sentence),
         ("owner", owner_of(head)),
         ("events", head.seq),
         ("steps done", shown.steps_done),
@@ -144,12 +144,13 @@ def describe(head: Head, now: str) -> list[tuple[str, object]]:
 
 
 def next_actions(store: Store, head: Head) -> list[str]:
-    """The commands of the registry. Those that settle an effect name the one that is open, for which the log is read."""
+    """The commands of the registry. Those that settle or answer name what is open, for which the log is read."""
     reason = reason_of(head)
     if reason is None:
         return []
-    if not head.projection.effects_open:
-        return list(stops.next_actions(reason, head.run_id))
+    actions = stops.next_actions(reason, head.run_id)
+    if not head.projection.effects_open and not any(" answer " in action for action in actions):
+        return list(actions)
     state = import_module("holdfast.engine.log").read_state(store, head.run_id)
     found: list[str] = import_module("holdfast.core.handoff").commands(state, stops.lookup(reason))
     return found

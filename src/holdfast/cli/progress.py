@@ -5,7 +5,6 @@ Goes to stderr, so that stdout holds the result alone. Whatever comes from an ag
 
 from __future__ import annotations
 
-import json
 import sys
 import threading
 import time
@@ -13,7 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
-from holdfast.cli.output import escape
+from holdfast.cli.output import escape, line_of
 from holdfast.engine.pipeline.desk import Moment
 
 Tell = Callable[[Moment], None]
@@ -36,7 +35,7 @@ def watching(as_json: bool) -> Iterator[Tell]:
 def _as_json(moment: Moment) -> None:
     if moment.what != "line":
         data = {name: value for name, value in moment.data.items() if name in _DATA}
-        _write(json.dumps({"moment": moment.what, "name": moment.name, "text": moment.text, **data}))
+        _write(line_of({"moment": moment.what, "name": moment.name, "text": moment.text, **data}))
 
 
 def _write(line: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from itertools import chain, count
 
 import click
 
@@ -54,7 +55,10 @@ def write_down(checkpoint_id: str, snapshot: str, top: str) -> None:
 
 
 def default_folder(place: GitWorkspace, checkpoint_id: str) -> str:
-    return f"{place.main}-{checkpoint_id[-8:]}"
+    """Beside the repository, under a name that is free."""
+    name = f"{place.main}-{checkpoint_id[-8:]}"
+    names = chain([name], (f"{name}-{number}" for number in count(2)))
+    return next(one for one in names if not os.path.lexists(one))
 
 
 def show(done: back.Restored, checkpoint_id: str, as_json: bool) -> None:

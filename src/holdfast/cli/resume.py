@@ -7,6 +7,7 @@ the place of this process, so signals reach it and its exit code is ours.
 from __future__ import annotations
 
 import os
+import shlex
 import signal
 import sys
 from collections.abc import Iterator, Sequence
@@ -18,13 +19,15 @@ import click
 
 from holdfast import app, config
 from holdfast.cli import overview
-from holdfast.cli.behind import TakesCommand, words_behind
+from holdfast.cli.behind import TakesCommand, not_started, words_behind
 from holdfast.cli.output import emit, escape, json_option, run_argument, say
 from holdfast.cli.render import pairs, short, table
 from holdfast.core import stops
-from holdfast.core.errors import HoldfastError, InvalidId, LeaseHeld, NotFound, UsageError
+from holdfast.core.errors import HoldfastError, InvalidId, LeaseHeld, NotFound
 from holdfast.core.events import DriftFound
 from holdfast.core.ids import SPEC
+from holdfast.core.position import DEEPEN
+from holdfast.core.repo_drift import NO_BRANCH
 from holdfast.engine.people import Ambiguous, Look, look
 from holdfast.engine.stopping import NotResumable, PlanChanged
 from holdfast.ports import Head, Store
@@ -94,7 +97,7 @@ def command(
     if only_plan or not behind:
         show_plan(seen, as_json, repositories)
         return
-    start(behind, surroundings(seen.plan.run_id, where, approve) | more)
+    become(behind, seen.plan.run_id, surroundings(seen.plan.run_id, where, approve) | more, as_json)
 
 
 # --- what is unfinished
@@ -106,7 +109,8 @@ def show_unfinished(where: config.Config, as_json: bool) -> None:
     mirrored = around.only_mirrored(known_runs(where))
     if as_json:
         rows = [as_data(head) for head in heads]
-        emit({"store": where.shown, "unfinished": rows, "ended": ended, "mirrored": mirrored})
+        found = {"unfinished": rows, "ended": ended, "mirrored": mirrored}
+        emit({"store": where.shown, **found, "shallow": around.is_cut_off()})
         return
     if heads:
         table(UNFINISHED, [row(head) for head in heads])
@@ -135,20 +139,26 @@ def without_log(where: config.Config, run: str) -> dict[str, Any] | None:
         with closing(app.open_configured(where, read_only=True)) as store:
             app.find_run(store, run)
         return None
-    except NotFound:
-        rows = import_module("holdfast.cli.resume_repo").only_mirrored(known_runs(where))
-        return next((row for row in rows if row["run_id"] == run), None)
+    except NotFound as missing:
+        around = import_module("holdfast.cli.resume_repo")
+        rows = around.only_mirrored(known_runs(where))
+        found = next((row for row in rows if row["run_id"] == run), None)
+        if found is None and around.is_cut_off():
+            missing.advice = DEEPEN
+            raise
+        return found
 
 
 def go_on_from_mirrors(
     where: config.Config, known: dict[str, Any], behind: Sequence[str], more: dict[str, str], as_json: bool
 ) -> None:
+    around = import_module("holdfast.cli.resume_repo")
     if behind:
-        start(behind, surroundings(known["run_id"], where, None) | more)
+        become(behind, known["run_id"], surroundings(known["run_id"], where, None) | more, as_json)
     if as_json:
-        emit({"mirrored": [known]})
+        emit({"mirrored": [known], "shallow": around.is_cut_off()})
     else:
-        import_module("holdfast.cli.resume_repo").show_mirrored([known])
+        around.show_mirrored([known])
 
 
 def unfinished(where: config.Config) -> tuple[list[Head], int]:
@@ -193,7 +203,7 @@ def of_spec(where: config.Config, text: str | None) -> str | None:
         with closing(app.open_configured(where, read_only=True)) as store:
             app.find_run(store, text)
     except (NotFound, InvalidId):
-        found: str | None = import_module("holdfast.spec_look").unfinished_run(where, text)
+        found: str | None = import_module("holdfast.spec_look").to_resume(where, text)
         return found or text
     return text
 
@@ -261,7 +271,7 @@ def show_plan(seen: Look, as_json: bool, repositories: list[dict[str, Any]]) -> 
     verdict, why = verdict_of(seen, repositories)
     if as_json:
         data = plan_data(seen) | {"plan_id": whole, "verdict": verdict, "why": why}
-        emit({"plan": data, "repositories": repositories, "next_actions": ways_on(seen, whole, verdict)})
+        emit({"plan": data, "repositories": repositories, "next_actions": ways_on(seen, whole, verdict, repositories)})
         return
     pairs(
         [
@@ -280,7 +290,7 @@ def show_plan(seen: Look, as_json: bool, repositories: list[dict[str, Any]]) -> 
         say(escape(line))
     if repositories:
         import_module("holdfast.cli.resume_repo").show(repositories)
-    for line in ways_on(seen, whole, verdict):
+    for line in ways_on(seen, whole, verdict, repositories):
         say(f"  {line}")
 
 
@@ -296,7 +306,7 @@ def drift_line(found: DriftFound) -> str:
     return f"{found.drift} of {found.subject} changed{change}; decided: {found.verdict}, by {found.by}"
 
 
-def ways_on(seen: Look, whole: str, verdict: str) -> list[str]:
+def ways_on(seen: Look, whole: str, verdict: str, repositories: list[dict[str, Any]]) -> list[str]:
     """How to go on; with the plan's id, nothing else is done than what was shown."""
     run_id = seen.plan.run_id
     if seen.plan.verdict == "refuse":
@@ -304,7 +314,19 @@ def ways_on(seen: Look, whole: str, verdict: str) -> list[str]:
     if seen.plan.mission_id.startswith(SPEC):
         return [f"holdfast resume {run_id}", f"holdfast resume {run_id} --approve {whole}"]
     ways = [f"holdfast resume {run_id} -- COMMAND", f"holdfast resume {run_id} --approve {whole} -- COMMAND"]
-    return [*ways[1:], f"holdfast resume {run_id} --snapshot -- COMMAND"] if verdict != seen.plan.verdict else ways
+    return [*ways_back(run_id, repositories), *ways[1:]] if verdict != seen.plan.verdict else ways
+
+
+def ways_back(run_id: str, repositories: list[dict[str, Any]]) -> Iterator[str]:
+    """What takes a difference of a repository away, or the harm out of it, where a command can."""
+    differing = [one for entry in repositories for one in entry.get("drift", ())]
+    for branch in (one["was"] for one in differing if one["drift"] == "branch" and one["was"] != NO_BRANCH):
+        yield f"git switch {shlex.quote(branch)}"
+    said = [line for one in differing for line in one["lines"]] + [entry.get("problem", "") for entry in repositories]
+    if any(DEEPEN in line for line in said):
+        yield "git fetch --unshallow"
+    if any(one["drift"] == "tree" for one in differing):
+        yield f"holdfast resume {run_id} --snapshot -- COMMAND"
 
 
 def plan_data(seen: Look) -> dict[str, Any]:
@@ -338,6 +360,15 @@ def surroundings(run_id: str, where: config.Config, approve: str | None) -> dict
     return kept | ({"HOLDFAST_PLAN": approve} if approve else {})
 
 
+def become(behind: Sequence[str], run_id: str, environ: dict[str, str], as_json: bool) -> NoReturn:
+    """The command takes our place; beside a JSON document, which says how the run is at its end, it is a child of ours."""
+    if as_json:
+        code: int = import_module("holdfast.cli.resume_child").perform(behind, environ)
+        overview.show_status(run_id, as_json=True)
+        raise SystemExit(code)
+    start(behind, environ)
+
+
 def start(behind: Sequence[str], environ: dict[str, str]) -> NoReturn:
     """Become the command. It is looked up and started as it stands, without a shell."""
     sys.stdout.flush()
@@ -348,7 +379,4 @@ def start(behind: Sequence[str], environ: dict[str, str]) -> NoReturn:
     except (OSError, ValueError) as error:
         for number, handler in kept:
             signal.signal(number, handler)
-        problem = getattr(error, "strerror", None) or str(error)
-        raise UsageError(
-            f"The command {behind[0]!r:.120} cannot be started ({problem}).", advice="Nothing was written."
-        ) from None
+        raise not_started(behind[0], error) from None

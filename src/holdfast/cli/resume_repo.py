@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from contextlib import closing
 from typing import Any
 
@@ -16,9 +16,9 @@ from holdfast.cli.output import escape, say
 from holdfast.cli.render import pairs
 from holdfast.core.checkpoint import effective_strictness
 from holdfast.core.drift import policy_for
-from holdfast.core.errors import HoldfastError, NotFound
-from holdfast.core.position import nameless
-from holdfast.core.repo_drift import drifts, seen_id
+from holdfast.core.errors import HoldfastError, NotFound, UsageError
+from holdfast.core.position import DEEPEN, nameless
+from holdfast.core.repo_drift import drifts, landmarks, seen_id
 from holdfast.core.shapes import RunState
 from holdfast.engine.arrival import look as look_at
 from holdfast.engine.log import read_head
@@ -42,7 +42,7 @@ def seen(store: Store, state: RunState, place: str, legacy: bool) -> dict[str, A
     known = state.repositories.get(place)
     try:
         before = None if known is None else msgspec.json.decode(store.get_artifact(known.artifact))
-        workspace = repo.at(place) if known is None else opened(place, known.head)
+        workspace = repo.at(place) if known is None else opened(place, landmarks(state, place))
         found = look_at(workspace, state, place, before, legacy)
     except HoldfastError as error:
         return {"repository": place, "problem": str(error)}
@@ -61,8 +61,8 @@ def seen(store: Store, state: RunState, place: str, legacy: bool) -> dict[str, A
     }
 
 
-def opened(place: str, head: str | None) -> GitWorkspace:
-    """The repository where it was; or the one around us, if it has the commit at which the run came to it."""
+def opened(place: str, landmarks: Sequence[str]) -> GitWorkspace:
+    """The repository where it was; or the one around us, if it has a commit by which it is recognised."""
     try:
         workspace = repo.at(place)
         if workspace.top == place:
@@ -74,9 +74,17 @@ def opened(place: str, head: str | None) -> GitWorkspace:
         here = repo.here()
     except HoldfastError:
         raise problem from None
-    if head is None or not here.has(head):
-        raise problem
+    if not any(map(here.has, landmarks)):
+        raise UsageError(f"{problem} Whether it is the one here is unknown. {DEEPEN}") if here.is_shallow() else problem
     return here
+
+
+def is_cut_off() -> bool:
+    """Whether the repository around us has only a part of its history."""
+    try:
+        return repo.here().is_shallow()
+    except HoldfastError:
+        return False
 
 
 def only_mirrored(known: Collection[str]) -> list[dict[str, Any]]:
@@ -106,6 +114,8 @@ def show_mirrored(entries: list[dict[str, Any]]) -> None:
         gap = f"; {nameless(one['unexplained'])}" if one["unexplained"] else ""
         say(f"Run {one['run_id']} has no log here, but mirrors: {at}{gap}.")
         say(f"  holdfast resume {one['run_id']} -- COMMAND")
+    if is_cut_off():
+        say(f"Older milestones are not seen. {DEEPEN}")
 
 
 def show(entries: list[dict[str, Any]]) -> None:

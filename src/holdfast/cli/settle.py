@@ -37,6 +37,9 @@ def command(
 ) -> None:
     """Say what became of EFFECT of RUN: its key, the name of its step, or the beginning of either.
 
+    EFFECT can also be a checkpoint that was begun, and of which nobody knows whether it was made: with --not-done it is
+    taken anew, and what is committed already is not committed again.
+
     \b
     holdfast settle 8cb0f3ef mail-17 --done --evidence "it is in the outbox"
     holdfast settle 8cb0f3ef mail-17 --done --receipt '{"id": 17}'
@@ -75,7 +78,11 @@ def read_receipt(text: str | None, settled_as: SettledAs) -> Any:
 
 
 def report(state: RunState, key: str, settled_as: SettledAs, as_json: bool) -> None:
-    effect, following = state.effects[key], next_command(resume_plan(state))
+    following = next_command(resume_plan(state))
+    if key not in state.effects:
+        report_checkpoint(state.run_id, key, following, as_json)
+        return
+    effect = state.effects[key]
     if as_json:
         settled = {"effect_key": key, "step_id": effect.step_id, "settled_as": settled_as, "evidence": effect.evidence}
         emit({"run_id": state.run_id, "effect": settled, "open": list(state.effects_open), "next_actions": [following]})
@@ -83,4 +90,12 @@ def report(state: RunState, key: str, settled_as: SettledAs, as_json: bool) -> N
     say(f"Effect {escape(key)} of step {escape(effect.step_id)} {SAID[settled_as]}.")
     if state.effects_open:
         say(f"Still open: {escape(', '.join(state.effects_open))}.")
+    say(f"  {following}")
+
+
+def report_checkpoint(run_id: str, checkpoint_id: str, following: str, as_json: bool) -> None:
+    if as_json:
+        emit({"run_id": run_id, "checkpoint": checkpoint_id, "settled_as": "not_done", "next_actions": [following]})
+        return
+    say(f"Checkpoint {checkpoint_id} is given up: a resumed run takes it anew, and commits only what is not committed.")
     say(f"  {following}")

@@ -61,7 +61,7 @@ def show_one(stop: Stop, as_json: bool) -> None:
             ("family", stop.family),
             ("exit code", stop.exit_code),
             ("resume", resume(stop)),
-            ("diagnosis", stop.diagnosis),
+            ("diagnosis", stop.sentence),
             ("other names", ", ".join(stops.aliases_of(stop.code))),
         ]
     )

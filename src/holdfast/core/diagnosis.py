@@ -69,14 +69,14 @@ def signals_of(state: RunState) -> Iterator[Signal]:
 def diagnose_reason(code: str, signals: Sequence[Signal]) -> Diagnosis:
     stop = lookup(code)
     if not is_known(code):
-        return Diagnosis(code, "unknown", stop.family, UNKNOWN, stop.diagnosis + ".", _whole(signals))
+        return Diagnosis(code, "unknown", stop.family, UNKNOWN, stop.sentence, _whole(signals))
     best = max(_found(stop.code, signals), key=lambda found: found[0], default=None)
     if best is None:
         confidence = CONFIDENCE_BY_EVIDENCE[min(len(signals), 2)]
         category = CATEGORIES.get(stop.code, stop.code)
-        return Diagnosis(stop.code, category, stop.family, confidence, _sentence(stop.diagnosis), _whole(signals))
+        return Diagnosis(stop.code, category, stop.family, confidence, stop.sentence, _whole(signals))
     confidence, sign, evidence = best
-    text = f"{_sentence(stop.diagnosis)} {sign.sentence}"
+    text = f"{stop.sentence} {sign.sentence}"
     return Diagnosis(stop.code, sign.category, stop.family, confidence, text, evidence)
 
 
@@ -115,7 +115,3 @@ def _around(text: str, at: int) -> str:
 
 def _whole(signals: Iterable[Signal]) -> tuple[Evidence, ...]:
     return tuple(Evidence(signal.source, "", snippet(signal.text)) for signal in islice(signals, SHOWN))
-
-
-def _sentence(text: str) -> str:
-    return text if text.endswith(".") else text + "."

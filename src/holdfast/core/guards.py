@@ -21,6 +21,7 @@ from holdfast.core.errors import UsageError
 
 OWN = ".holdfast"
 SAMPLE = 20
+NAMED = 3
 OUTSIDE = "it is outside of the allowed paths"
 _ANY = "**"
 _Part = Callable[[str], bool]
@@ -50,6 +51,15 @@ class Judgement(NamedTuple):
     violations: tuple[tuple[str, str], ...] = ()
     ignored_outside: int = 0
     ignored_sample: tuple[str, ...] = ()
+
+    def let_pass(self) -> tuple[str, ...]:
+        """A line about the ignored files outside of what is allowed; none if there are none."""
+        if not self.ignored_outside:
+            return ()
+        many = "1 ignored file is" if self.ignored_outside == 1 else f"{self.ignored_outside} ignored files are"
+        more = ", ..." if self.ignored_outside > NAMED else ""
+        named = ", ".join(self.ignored_sample[:NAMED])
+        return (f"{many} outside of the allowed paths, which is no violation: {named}{more}",)
 
 
 def judge(scope: Scope, touched: Iterable[Touched]) -> Judgement:

@@ -7,14 +7,15 @@ neither a heading nor a command. Secrets are hidden before texts come here.
 from __future__ import annotations
 
 import json
+import re
 import shlex
 from collections.abc import Mapping
 from itertools import groupby
 from typing import Any, NamedTuple
 
 from holdfast.core.diagnosis import Diagnosis
-from holdfast.core.ids import is_id
-from holdfast.core.plan import answer_command, command, settle_commands
+from holdfast.core.ids import SPEC, is_id
+from holdfast.core.plan import answer_commands, command, settle_commands
 from holdfast.core.shapes import RunState
 from holdfast.core.signal_table import OUTCOMES
 from holdfast.core.stop_table import Stop
@@ -26,6 +27,7 @@ MOST_LINES = 12
 MOST_ARTIFACTS = 6
 MOST_ROWS = 12
 _STEMS = {"complete": "complete"}
+_DIGEST = re.compile(r"-[0-9a-f]{8}$")  # at the end of the mission of a spec whose name is no id
 
 # What each verb is good for when a run is at rest: a title, and why.
 _VERBS = {
@@ -33,8 +35,12 @@ _VERBS = {
     "show": ("Look at the run", "It shows what is done, what is open and what the stop said."),
     "status": ("Look around", "It lists every run here and who holds it."),
     "log": ("Read the log", "It shows what happened, event by event."),
-    "answer": ("Answer it", "The run asked, and goes on with the answer."),
+    "answer": (
+        "Answer it",
+        "The run asked, and goes on with the answer; a terminal is asked for one that is not there.",
+    ),
     "settle": ("Say what became of the effect", "Nobody recorded it, and doing it twice could harm."),
+    "run": ("Begin a new run", "It takes the spec and the files as they are now; the old run stays as it is."),
     "fork": ("Begin anew from here", "This run has ended for good; a fork keeps what it finished."),
     "doctor": ("Check the set-up", "It names what is wrong with the store or its mirrors."),
     "verify": ("Prove the log", "It names the first event that is not what was written."),
@@ -102,7 +108,7 @@ def commands(state: RunState, stop: Stop) -> list[str]:
         if verb == "settle":
             found.extend(_settling(state))
         elif verb == "answer":
-            found.append(_answering(state, text))
+            found.extend(_answering(state, text))
         else:
             found.append(text)
     return list(dict.fromkeys(found))
@@ -111,12 +117,21 @@ def commands(state: RunState, stop: Stop) -> list[str]:
 def _settling(state: RunState) -> tuple[str, ...]:
     unknown = [key for key in state.effects_open if state.effects[key].status == "unknown"]
     key = next(iter([*unknown, *state.effects_open]), None)
-    return (command("show", state.run_id),) if key is None else settle_commands(state.run_id, key)[:2]
+    if key is not None:
+        return settle_commands(state.run_id, key)[:2]
+    if state.checkpoint_open is None:
+        return (command("show", state.run_id),)
+    name = state.mission_id.removeprefix(SPEC)
+    named = state.mission_id.startswith(SPEC) and not _DIGEST.search(name)
+    anew = (command("run", name, "--new", "--allow-dirty"),) if named else ()
+    return command("settle", state.run_id, "--not-done", state.checkpoint_open), *anew
 
 
-def _answering(state: RunState, otherwise: str) -> str:
-    waiting = [name for name, asked in state.questions.items() if asked.answer is None and not asked.expired]
-    return answer_command(state.run_id, waiting[0]) if waiting else otherwise
+def _answering(state: RunState, otherwise: str) -> tuple[str, ...]:
+    for name, asked in state.questions.items():
+        if asked.answer is None and not asked.expired:
+            return answer_commands(state.run_id, name, asked)
+    return (otherwise,)
 
 
 def _action(text: str) -> Action:

@@ -1,7 +1,8 @@
 """Why an agent could not work: a usage limit, a rate limit, credentials, the network, or a crash; and until when.
 
 It reads only what the agent says of itself: its structured errors anywhere, its last lines only where a line begins with
-the complaint. So a task that is about rate limits is not taken for one. A time that is not plain is unknown, never guessed.
+the complaint. So a task that is about rate limits is not taken for one. Of one that ended well and left no report, only a
+usage limit in its last words counts. A time that is not plain is unknown, never guessed.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import Literal, NamedTuple, TypeAlias
 Kind: TypeAlias = Literal["quota", "rate_limit", "auth", "network", "crash"]
 Zone: TypeAlias = Callable[[str], "tzinfo | None"]
 
-LAST_LINES = 12
+LAST_LINES = 24  # twelve of each channel
 MAX_LINE = 2_000
 MAX_EVIDENCE = 300
 LONGEST_WAIT = timedelta(days=40)
@@ -72,17 +73,24 @@ _AT_START = tuple((kind, re.compile(f"{_PREFIX}(?:{words})", re.IGNORECASE)) for
 
 
 def classify(
-    errors: Sequence[str], lines: Sequence[str], exit_code: int | None, now: str, zone: Zone = lambda name: None
+    errors: Sequence[str],
+    lines: Sequence[str],
+    exit_code: int | None,
+    now: str,
+    zone: Zone = lambda name: None,
+    last_words: Sequence[str] = (),
 ) -> Trouble | None:
     """What ended the agent. `errors` are its structured errors, `lines` the end of what it said; `zone` knows time zones.
 
     A name that is empty asks `zone` for the one of this machine. An exit code of None means that we ended it.
+    `last_words` are those of an agent that left nothing like a report.
     """
-    said = [*_found(_ANYWHERE, errors), *(_found(_AT_START, lines[-LAST_LINES:]) if exit_code != 0 else ())]
+    spoken = _found(_AT_START, lines[-LAST_LINES:]) if exit_code != 0 else _limits_in(last_words)
+    said = [*_found(_ANYWHERE, errors), *spoken]
     for kind, _ in _WORDS:
         for found, text in said:
             if found == kind:
-                around = "\n".join([text, *errors, *lines[-LAST_LINES:]])
+                around = "\n".join([text, *errors, *lines[-LAST_LINES:], *last_words])
                 resets = reset_time(around, now, zone) if kind in ("quota", "rate_limit") else None
                 return Trouble(kind, _snippet(text), resets)
     if errors or exit_code not in (0, None):
@@ -95,6 +103,10 @@ def _found(table: Sequence[tuple[Kind, re.Pattern[str]]], texts: Sequence[str]) 
         for kind, pattern in table:
             if pattern.search(text[:MAX_LINE]):
                 yield kind, text
+
+
+def _limits_in(last_words: Sequence[str]) -> Iterator[tuple[Kind, str]]:
+    return (found for found in _found(_AT_START, last_words) if found[0] == "quota")
 
 
 def _snippet(text: str) -> str:

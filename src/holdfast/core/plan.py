@@ -34,6 +34,7 @@ RowKind = Literal["step", "effect", "question", "sleep", "checkpoint"]
 RowMove = Literal["replay", "run", "settle", "ask", "blocked", "wait"]
 
 ID_LENGTH = 16
+FEW = 3
 SETTLEMENTS = ("--done", "--not-done", "--abandon")
 _NEEDS_A_PERSON = ("blocked", "ask")
 _REST: dict[str, str] = {RUNNING: "interrupted", FINISHED: "complete"}
@@ -74,7 +75,7 @@ def resume_plan(state: RunState, drift: Sequence[DriftFound] = ()) -> Plan:
     rows = tuple(_rows(state))
     verdict, why = _verdict(state, rows)
     reason = state.stop_reason or _REST.get(state.status, "")
-    diagnosis = state.diagnosis or (lookup(reason).diagnosis if reason else "")
+    diagnosis = state.diagnosis or (lookup(reason).sentence if reason else "")
     return Plan(state.run_id, state.mission_id, state.seq, verdict, why, reason, diagnosis, rows, tuple(drift))
 
 
@@ -107,8 +108,16 @@ def settle_commands(run_id: str, effect_key: str) -> tuple[str, ...]:
     return tuple(command("settle", run_id, settled, *named) for settled in SETTLEMENTS)
 
 
-def answer_command(run_id: str, question_id: str) -> str:
-    return command("answer", run_id, *([f"--question={question_id}"] if question_id.isprintable() else []))
+def answer_commands(run_id: str, question_id: str, question: QuestionState) -> tuple[str, ...]:
+    """A command for each of a few answers to choose from; else the one that asks for the answer."""
+    named = (run_id, *([f"--question={question_id}"] if question_id.isprintable() else []))
+    typed = [choice for choice in question.choices if choice and choice.isprintable()]
+    if not 1 <= len(question.choices) == len(typed) <= FEW:
+        return (command("answer", *named),)
+    return tuple(
+        command("answer", *named, *(("--", choice) if choice.startswith("-") else (choice,)))
+        for choice in question.choices
+    )
 
 
 def _verdict(state: RunState, rows: Sequence[Row]) -> tuple[Verdict, str]:
@@ -185,7 +194,7 @@ def _of_workspace(made: WorkspaceState) -> tuple[RowMove, str]:
 
 
 def _choice(words: Sequence[str]) -> str:
-    return f"{', '.join(words[:-1])} or {words[-1]}"
+    return " or ".join(filter(None, (", ".join(words[:-1]), words[-1])))
 
 
 def _of_question(run_id: str, name: str, question: QuestionState) -> tuple[RowMove, str]:
@@ -195,4 +204,5 @@ def _of_question(run_id: str, name: str, question: QuestionState) -> tuple[RowMo
         return "replay", "nobody answered it in time"
     offered = f" ({' / '.join(question.choices)})" if question.choices else ""
     until = f", until {question.deadline}" if question.deadline else ""
-    return "ask", f"{snippet(question.text)}{offered}{until}; answer it: `{answer_command(run_id, name)}`"
+    lines = [f"`{line}`" for line in answer_commands(run_id, name, question)]
+    return "ask", f"{snippet(question.text)}{offered}{until}; answer it: {_choice(lines)}"

@@ -41,6 +41,7 @@ _PAIRED = {
     False: (WEAK, "but author or time differ"),
 }
 _SHOWN = 3
+DEEPEN = "The history was cut off when it was cloned: `git fetch --unshallow` brings the rest."
 UNLOGGED = "the log does not know it"
 UNLIKE = "but neither its changes nor its files nor its author and time are those of the milestone"
 

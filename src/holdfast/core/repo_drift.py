@@ -14,6 +14,7 @@ from holdfast.core.shapes import RunState, WorkspaceState
 
 ALREADY, BEHIND, AHEAD = "already_checkpointed", "state_behind_checkpoint", "state_ahead_of_checkpoint"
 BASE = "base:"  # what names the base branch in a fingerprint; it is compared by what it changed, not by its commit
+NO_BRANCH = "no branch"
 LISTED = 10
 
 
@@ -70,6 +71,12 @@ def records(state: RunState, repo: str | None = None) -> list[Known]:
         for name, made in milestones(state, repo)
         if made.commit
     ]
+
+
+def landmarks(state: RunState, repo: str) -> list[str]:
+    """Commits by which a repository is recognised elsewhere: where the run came to it, and its newest milestones."""
+    known, made = state.repositories.get(repo), milestones(state, repo)[-LISTED:]
+    return [sha for sha in (known.head if known else None, *(one.commit for _, one in reversed(made))) if sha]
 
 
 def next_index(state: RunState, repo: str | None = None) -> int:
@@ -171,4 +178,4 @@ def _environment(seen: Seen, before: Mapping[str, str] | None) -> Sequence[Found
 
 
 def _short(ref: str | None) -> str:
-    return "no branch" if ref is None else ref.removeprefix("refs/heads/")
+    return NO_BRANCH if ref is None else ref.removeprefix("refs/heads/")

@@ -101,9 +101,10 @@ Report: TypeAlias = TesterReport | ImplementerReport | ReviewerReport | FixRepor
 
 
 class Unreadable(msgspec.Struct, frozen=True):
-    """No report was found; `why` is a sentence that can be handed back to the agent."""
+    """No report was found; `why` is a sentence that can be handed back to the agent. `nothing`: not even a broken one."""
 
     why: str
+    nothing: bool = False
 
 
 class _Bad(Exception):
@@ -119,7 +120,7 @@ def extract(text: str, file: bytes | None, wanted: Kind, report_id: str) -> Repo
         except _Bad as problem:
             problems.append(f"{place} {problem}")
     if not problems:
-        return Unreadable(f"There was no report file and no JSON between {BEGIN} and {END} lines.")
+        return Unreadable(f"There was no report file and no JSON between {BEGIN} and {END} lines.", nothing=True)
     return Unreadable("; ".join(problems[:3]) + ".")
 
 
@@ -234,7 +235,7 @@ _KINDS: dict[Kind, _Shape] = {
     "implement": _Shape(
         ImplementerReport,
         (
-            ("status", '<"success", "blocked" or "no_changes_needed">'),
+            ("status", '<"success", "blocked" or, with evidence, "no_changes_needed">'),
             ("implementation_files", "[<path of each changed file>, ...]"),
             ("test_output", "<the end of what the tests print now>"),
             ("clarifications", _TEXTS),

@@ -67,7 +67,6 @@ class VerifySettings(NamedTuple):
     tier2: tuple[Argv, ...] = ()
     timeout: float = 15 * 60.0
     tier1_when: str = "always"
-    tier2_when: str = "end"
 
 
 class BudgetSettings(NamedTuple):
@@ -130,7 +129,6 @@ SECTIONS: dict[str, dict[str, Kind]] = {
         "tier2": kinds.commands,
         "timeout": kinds.span,
         "tier1_when": kinds.one_of("always", "risk", "last"),
-        "tier2_when": kinds.one_of("end"),
     },
     "budget": {"time": kinds.span, "tokens": kinds.between(1, 10**12), "money": kinds.amount},
     "auto_resume": {"max": kinds.between(0, 20), "delays": kinds.spans},

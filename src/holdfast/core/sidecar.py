@@ -1,4 +1,4 @@
-"""The file that mirrors a milestone: its fields, its text, and which of several counts. Refuses what is not wholly sound.
+"""The file that mirrors a milestone: its fields, its text, and which of several is the newest. Refuses what is not wholly sound.
 
 A sidecar is read as somebody else's text: what is missing, of the wrong type, named after another checkpoint, or
 written by a newer Holdfast is refused with the reason. What was not known when it was written is absent, never made up.
@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable
+from datetime import UTC, datetime
 from typing import Any, NoReturn
 
 import msgspec
@@ -114,15 +115,23 @@ def runr_id(run_id: object, index: object) -> str:
     return f"runr-{run_id}-{index}"
 
 
-def choose(sidecars: Iterable[Sidecar], run_id: str) -> Sidecar | None:
-    """The newest milestone of this run: the highest index, then the latest event, time and id."""
-    ours = (sidecar for sidecar in sidecars if sidecar.run_id == run_id)
-    return max(ours, key=_age, default=None)
+def by_age(sidecars: Iterable[Sidecar]) -> list[Sidecar]:
+    """The newest milestone last: by index, then by event, time and id."""
+    return sorted(sidecars, key=_age)
 
 
-def _age(sidecar: Sidecar) -> tuple[int, int, str, str]:
+def _age(sidecar: Sidecar) -> tuple[int, int, float, str]:
     seq = -1 if sidecar.seq is None else sidecar.seq
-    return sidecar.milestone_index, seq, sidecar.created_at, sidecar.checkpoint_id
+    return sidecar.milestone_index, seq, _moment(sidecar.created_at), sidecar.checkpoint_id
+
+
+def _moment(text: str) -> float:
+    """The time that a text tells, in whichever offset; what tells none is older than everything."""
+    try:
+        time = datetime.fromisoformat(text)
+    except ValueError:
+        return float("-inf")
+    return (time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp()
 
 
 # --- reading

@@ -29,6 +29,11 @@ class Stop(NamedTuple):
     auto_resumable: bool
     next_actions: tuple[str, ...]
 
+    @property
+    def sentence(self) -> str:
+        """The diagnosis, and what its words are called here where they are those of another program."""
+        return " ".join((f"{self.diagnosis.rstrip('.')}.", *filter(None, (CALLED_HERE.get(self.code),))))
+
 
 FAMILIES = (
     Family("complete", 0, 0, "Nothing is left to do."),
@@ -48,6 +53,14 @@ FAMILIES = (
     Family("resource_limit", 124, 129, "A limit on time, effort or money was met."),
     Family("user", 130, 139, "The run was stopped or killed from outside."),
 )
+
+CALLED_HERE = {
+    "timeout": "The setting is budget.time in holdfast.toml.",
+    "max_ticks": "Holdfast counts no ticks: the reason comes from another program's record.",
+    "lockfile_violation": "The allowlist is scope.allow in holdfast.toml.",
+    "file_collision": "Each run has a work tree to itself; `git worktree add` makes one more.",
+    "verification_timeout": "The setting is verify.timeout in holdfast.toml.",
+}
 
 GO_ON = ("holdfast resume {run}", "holdfast show {run}", "holdfast status")
 FOLLOW = ("holdfast log {run}", "holdfast resume {run}", "holdfast status")
@@ -86,7 +99,7 @@ STOPS = (
          "The plan names files that the scope does not allow. Change the plan or the scope before anything is done.",
          True, False, GO_ON),
     Stop("merge_conflict", "Parallel tasks cannot be merged", "constraint", 8,
-         "Two tasks of one batch changed the same lines. Both results are kept; merge them by hand.",
+         "The same lines were changed twice, by two tasks of a batch or by a task and a person. All of it is kept; make it fit.",
          True, False, GO_ON),
     # ---- failure
     Stop("verification_failed", "Verification commands failed", "failure", 10,

@@ -111,7 +111,7 @@ def diagnose(code: str, evidence: Iterable[str] = (), run_id: str | None = None)
     stop = lookup(code)
     given = tuple(evidence)
     said = "; ".join(map(snippet, given))
-    text = stop.diagnosis.rstrip(".") + ". Evidence: " + said if said else stop.diagnosis
+    text = f"{stop.sentence} Evidence: {said}" if said else stop.sentence
     confidence = CONFIDENCE_BY_EVIDENCE[min(len(given), 2)] if is_known(code) else 0.5
     return Diagnosis(stop.code, stop.title, text, confidence, given, next_actions(code, run_id))
 
@@ -173,7 +173,7 @@ def stop_row(stop: Stop) -> str:
     actions = "<br>".join(f"`{action.replace('{run}', 'RUN')}`" for action in stop.next_actions)
     name = f"`{stop.code}`" if is_known(stop.code) else stop.code
     resume = "by itself" if stop.auto_resumable else "yes" if stop.resumable else "no"
-    return f"| {stop.exit_code} | {name} | {stop.title} | {resume} | {stop.diagnosis} | {actions} |"
+    return f"| {stop.exit_code} | {name} | {stop.title} | {resume} | {stop.sentence} | {actions} |"
 
 
 def alias_section() -> str:

@@ -19,9 +19,20 @@ from holdfast.core.events import (
     ScopeDeclared,
     SnapshotKept,
 )
-from holdfast.core.guards import Scope, Touched, check, judge
-from holdfast.core.position import STRONG, WEAK, Known, Position, nameless
-from holdfast.core.repo_drift import Found, Seen, corrected, drifts, last_of, milestones, next_index, records, seen_id
+from holdfast.core.guards import Judgement, Scope, Touched, check, judge
+from holdfast.core.position import DEEPEN, STRONG, WEAK, Known, Position, nameless
+from holdfast.core.repo_drift import (
+    Found,
+    Seen,
+    corrected,
+    drifts,
+    landmarks,
+    last_of,
+    milestones,
+    next_index,
+    records,
+    seen_id,
+)
 from holdfast.core.shapes import RepositoryState, RunState
 from holdfast.core.subjects import is_imported
 from holdfast.engine.book import Book, Part
@@ -30,6 +41,7 @@ from holdfast.engine.stopping import PlanChanged
 from holdfast.ports import Workspace
 
 _SHOWN = 12
+_CUT = Found("commit", "the last milestone", "", "", ("The position of the run is unknown.", DEEPEN))
 _FIRST = Found("tree", "the work tree", "", "", ())
 
 
@@ -41,6 +53,7 @@ class Arrival:
         self._drifting = drifting
         self._workspace = workspace
         self._head = workspace.where()[0]  # what comes after it, in this process, is the run's doing
+        self.judged = Judgement()  # by the last look at the scope
 
     @property
     def _known(self) -> RepositoryState | None:
@@ -72,8 +85,8 @@ class Arrival:
         """The folder under which the log knows this repository, if it was moved or is another work tree of it."""
         if self._known is not None or not self._book.resumed:
             return None
-        known = self._book.state.repositories.items()
-        return next((repo for repo, one in known if one.head and self._workspace.has(one.head)), None)
+        state, has = self._book.state, self._workspace.has
+        return next((repo for repo in state.repositories if any(map(has, landmarks(state, repo)))), None)
 
     def _write_down(self, formerly: str | None = None) -> Part:
         book, workspace = self._book, self._workspace
@@ -92,12 +105,24 @@ class Arrival:
     # --- a repository that the log does not know
 
     def _first_look(self) -> Part:
+        alone = self._book.options.recover and not self._book.state.workspaces
+        mirrored = self._workspace.mirrored(self._book.log.run_id) if alone else []
+        if self._workspace.is_shallow():
+            yield from self._cut_off(mirrored)
         yield from self._write_down()
-        if self._book.options.recover and not self._book.state.workspaces:
-            yield from self._take_over(self._workspace.mirrored(self._book.log.run_id), "there was no log")
+        if alone:
+            yield from self._take_over(mirrored, "there was no log")
             changed = self._workspace.changed() if self._book.state.workspaces else ()
             if changed:
                 yield from self._met(_FIRST._replace(lines=tuple(changed[:_SHOWN])), len(changed))
+
+    def _cut_off(self, mirrored: list[Known]) -> Part:
+        """Milestones that are known to be, and not seen here, would be made a second time: a person decides."""
+        book, seen = self._book, {one.index for one in mirrored}
+        if (book.resumed and milestones(book.state)) or {*range(max(seen, default=0))} - seen:
+            yield from self._met(_CUT, 0)
+        elif book.options.recover and not mirrored:
+            book.options.tell(f"Whether this run has milestones is unknown. {DEEPEN}")
 
     def _take_up(self) -> Part:
         """A run that was taken in from Runr comes to its repository for the first time since."""
@@ -179,7 +204,7 @@ class Arrival:
         """Stop the run if it touched what it may not; give the paths that are not its doing and not in its scope."""
         lines, leave = self.outside(self._head)
         if lines:
-            raise (yield from self._book.stop("guard_violation", *lines))
+            raise (yield from self._book.stop("guard_violation", *lines, *self.judged.let_pass()))
         return leave
 
     def outside(self, since: str | None) -> tuple[list[str], frozenset[str]]:
@@ -194,6 +219,9 @@ class Arrival:
         touched, _ = self._workspace.touched(since)
         old = [one for one in touched if one.mark and as_kept(one) in before]
         found = judge(scope, [one for one in touched if one not in set(old)])
+        if found.ignored_outside not in (0, self.judged.ignored_outside):
+            self._book.options.tell(*found.let_pass())
+        self.judged = found
         lines = [f"{path}: {why}" for path, why in found.violations[:_SHOWN]]
         return lines, frozenset(path for path, _ in judge(scope, old).violations)
 

@@ -14,6 +14,7 @@ import msgspec
 from holdfast.core.errors import BadInput, HoldfastError, LeaseHeld, NotFound, UsageError
 from holdfast.core.events import (
     CancelRequested,
+    CheckpointAbandoned,
     DriftFound,
     EffectSettled,
     Event,
@@ -133,11 +134,26 @@ def settle(
     evidence: str = "",
     receipt: Any = None,
 ) -> tuple[str, RunState]:
-    """Record what a person says became of an open effect: its key, and the state after that. Raises LeaseHeld."""
+    """Record what a person says became of an open effect: its key, and the state after that. Raises LeaseHeld.
+
+    A checkpoint whose making nobody saw the end of is settled by its id.
+    """
     with RunLog(store, run_id, world, redact) as log:
+        making = log.state.checkpoint_open
+        if making is not None and effect not in log.state.effects and effect and making.startswith(effect):
+            return making, log.record(_given_up(making, settled_as, evidence))
         key = find_effect(log.state, effect)
         said = EffectSettled(effect_key=key, settled_as=settled_as, evidence=evidence, by=PERSON, receipt=receipt)
         return key, log.record(said)
+
+
+def _given_up(checkpoint_id: str, settled_as: SettledAs, evidence: str) -> CheckpointAbandoned:
+    if settled_as != "not_done":
+        raise BadInput(
+            f"Checkpoint {checkpoint_id} is taken anew, whatever became of it.",
+            advice="Say --not-done: what is committed already is not committed again.",
+        )
+    return CheckpointAbandoned(checkpoint_id=checkpoint_id, why=evidence or "a person said that it is to be taken anew")
 
 
 def find_effect(state: RunState, text: str) -> str:

@@ -23,7 +23,7 @@ from holdfast.core.events import (
     EnvironmentSeen,
     Event,
 )
-from holdfast.core.guards import Scope
+from holdfast.core.guards import Judgement, Scope
 from holdfast.core.repo_drift import next_index
 from holdfast.core.shapes import RUNNING, WorkspaceState
 from holdfast.core.sidecar import SCHEMA_VERSION, Sidecar
@@ -37,7 +37,7 @@ _SHOWN = 12
 
 
 class Mark(NamedTuple):
-    """A checkpoint of a repository, as its author gets to see it. The last two are known when it is taken, not later."""
+    """A checkpoint of a repository, as its author gets to see it. The last three are known when it is taken, not later."""
 
     checkpoint_id: str
     snapshot: str
@@ -46,6 +46,7 @@ class Mark(NamedTuple):
     sidecar_written: bool | None
     left_out: tuple[str, ...] = ()
     ignored: tuple[str, ...] = ()  # files that git ignores, and that the snapshot holds
+    ignored_outside: int = 0  # files that git ignores, outside of what the scope of the run allows
 
 
 class Wanted(NamedTuple):
@@ -186,7 +187,9 @@ class Workspaces:
         tree = made.tree if commit is None else workspace.tree_of(commit)
         patch = None if commit is None or commit == known.parent else workspace.patch_id(commit)
         more: list[Event] = []
+        left_out, judged = made.left_out, Judgement()
         if commit is not None:
+            left_out, judged = (*left_out, *workspace.odd_files()), self._arrival.judged
             whole = msgspec.structs.replace(known, commit=commit, tree=tree, patch_id=patch)
             more = [*self._mirror(sidecar_of(book.log.run_id, checkpoint_id, whole, book.log.world.now()))]
         complete = CheckpointComplete(
@@ -196,10 +199,11 @@ class Workspaces:
             commit=commit,
             tree=tree,
             patch_id=patch,
-            left_out=tuple(map(book.short, made.left_out[:_SHOWN])),
+            left_out=tuple(map(book.short, (*left_out[:_SHOWN], *judged.let_pass()))),
         )
         state = yield partial(book.record, *more, complete, *self._surroundings(commit))
-        return _mark(checkpoint_id, state.workspaces[checkpoint_id], made.left_out, made.ignored)
+        mark = _mark(checkpoint_id, state.workspaces[checkpoint_id])
+        return mark._replace(left_out=left_out, ignored=made.ignored, ignored_outside=judged.ignored_outside)
 
     def _surroundings(self, commit: str | None) -> list[Event]:
         """A lockfile that the run itself committed is what it knows from now on."""
@@ -286,9 +290,5 @@ def sidecar_of(run_id: str, checkpoint_id: str, known: WorkspaceState, now: str)
     )
 
 
-def _mark(
-    checkpoint_id: str, known: WorkspaceState, left_out: tuple[str, ...] = (), ignored: tuple[str, ...] = ()
-) -> Mark:
-    return Mark(
-        checkpoint_id, known.snapshot or "", known.commit, known.index, known.sidecar_written, left_out, ignored
-    )
+def _mark(checkpoint_id: str, known: WorkspaceState) -> Mark:
+    return Mark(checkpoint_id, known.snapshot or "", known.commit, known.index, known.sidecar_written)

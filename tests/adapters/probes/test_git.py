@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import signal
 import subprocess
 import time
+from threading import Timer
 
 import pytest
 
-from holdfast.adapters.probes import EffectError, GitBranch, GitCommit, GitTag, git_index
+from holdfast.adapters.probes import EffectError, GitBranch, GitCommit, GitTag, git_index, git_locks
 from holdfast.adapters.probes.common import at_rest, hold
 from holdfast.adapters.probes.git_index import Stage
 from holdfast.adapters.probes.git_ref import with_trailer
@@ -78,6 +80,31 @@ def test_a_file_can_be_removed_and_a_name_can_be_strange(repo, git, commit):
     commit(paths=["old.txt", strange]).act(KEY)
     assert git(repo, "show", "--format=", "--name-status", "-z").split("\0")[:-1] == ["A", strange, "D", "old.txt"]
     assert git(repo, "status", "--porcelain") == "?? new.txt"
+
+
+@pytest.mark.parametrize("instead", ["file", "link", "folder"])
+def test_a_file_or_link_may_take_the_place_of_a_folder_and_a_folder_that_of_a_file(
+    repo, git, commit, instead, tmp_path
+):
+    (repo / "inner").mkdir()
+    (repo / "inner" / "x").write_text("x\n")
+    commit(paths=["inner/x"]).act("before")
+    if instead == "folder":
+        (repo / "old.txt").unlink()
+        (repo / "old.txt").mkdir()
+    shutil.move(repo / "inner" / "x", repo / "old.txt" / "x" if instead == "folder" else tmp_path / "x")
+    (repo / "inner").rmdir()
+    if instead == "file":
+        (repo / "inner").write_text("now a file\n")
+    elif instead == "link":
+        (repo / "inner").symlink_to(tmp_path)  # where another x is, which is none of ours
+    paths = ["old.txt", "old.txt/x", "inner/x"] if instead == "folder" else ["inner", "inner/x"]
+    commit(paths=paths).act(KEY)
+    assert git(repo, "status", "--porcelain") in ("?? new.txt", " M old.txt\n?? new.txt")
+    assert set(git(repo, "ls-tree", "-r", "--name-only", "HEAD").split()) == (
+        {"old.txt/x"} if instead == "folder" else {"old.txt", "inner"}
+    )
+    assert git(repo, "fsck", "--strict") == ""
 
 
 def test_the_first_commit_of_a_repository(tmp_path, git, environ):
@@ -220,19 +247,31 @@ def test_an_unfinished_merge_is_not_flattened(repo, commit, state):
 
 
 @pytest.mark.parametrize("paths", [BOTH, None])
-def test_a_lock_left_by_a_killed_git_is_named(repo, git, commit, paths):
+def test_a_lock_left_by_a_killed_git_is_named(repo, git, commit, paths, monkeypatch):
+    monkeypatch.setattr(git_locks, "INDEX_PATIENCE", 0.3)
     git(repo, "add", ".")
     lock = repo / ".git" / "index.lock"
     lock.touch()
     effect = commit(paths=paths)
     answer = effect.probe(KEY)
     assert answer.settled_as == "not_done" and str(lock) in answer.evidence
-    with pytest.raises(EffectError, match=r"index\.lock"):
+    with pytest.raises(EffectError, match=r"index\.lock has been there for \d+ seconds, and no git") as caught:
         effect.act(KEY)
     assert lock.exists()
-    lock.unlink()
+    subprocess.run(shlex.split(caught.value.advice.split("`")[1]), check=True)
     effect.act(KEY)
     assert effect.probe(KEY).settled_as == "done"
+
+
+@pytest.mark.parametrize("paths", [BOTH, None])
+def test_an_index_that_another_git_holds_for_a_while_is_waited_for(repo, git, commit, paths):
+    git(repo, "add", ".")
+    lock = repo / ".git" / "index.lock"
+    lock.touch()
+    Timer(1.0, lock.unlink).start()
+    effect = commit(paths=paths)
+    effect.act(KEY)
+    assert effect.probe(KEY).settled_as == "done" and git(repo, "status", "--porcelain") == ""
 
 
 def test_a_lock_that_was_ours_is_recognised_and_removed(repo, git, commit):

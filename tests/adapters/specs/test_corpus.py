@@ -157,3 +157,13 @@ def test_a_checkpoint_is_written_over_without_losing_a_word_of_what_is_not_ours(
         assert target.read_bytes() == again
         seen += 1
     assert seen == 34
+
+
+def test_every_folder_without_an_error_could_be_written_after_the_work(corpus, tmp_path):
+    checked = 0
+    for chosen in folders(corpus):
+        folder = put(tmp_path / "spec", chosen)
+        if "tasks" in chosen and not folder.read().problems:
+            folder.check_writable()
+            checked += 1
+    assert checked > 20

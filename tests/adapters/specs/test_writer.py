@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from holdfast.adapters.specs import SpecFolder
 from holdfast.adapters.specs.texts import store
+from holdfast.core.errors import BadFile
 from holdfast.core.review import Finding
 from holdfast.core.spec import Checkpoint, Deferred, NextBatch, Reviewer, SpecError, TaskRef
 
@@ -282,13 +283,89 @@ def test_a_checkpoint_without_its_head_is_changed_where_it_stands(spec, tmp_path
 
 @pytest.mark.parametrize(
     "content",
-    ["checkpoint: {branch: x}\n", "checkpoint: 3\n", "- a\n", "a: `\n", "checkpoint: &c\n  branch: x\nb: *c\n"],
+    [
+        "checkpoint: &c {branch: x}\nb: *c\n",
+        "checkpoint: 3\n",
+        "- a\n",
+        "a: `\n",
+        "checkpoint: &c\n  branch: x\nb: *c\n",
+    ],
 )
 def test_a_checkpoint_that_cannot_be_changed_is_refused_and_stays(spec, tmp_path, content):
     (tmp_path / "checkpoint.yaml").write_text(content)
     with pytest.raises(SpecError, match="was not changed"):
         spec.write_checkpoint(FULL)
     assert text(tmp_path, "checkpoint") == content
+
+
+BRACKETS = [
+    "checkpoint: {branch: x, mine: {a: 1, b: [2, 3]}} # beside\n",
+    "{checkpoint: {branch: x, 'mine': {a: 1, b: [2, 3]}}} # beside\n",
+    '{"checkpoint": {"branch": "x", "mine": {"a": 1, "b": [2, 3]}}}# beside\n',
+    "--- {branch: x, mine: {a: 1, b: [2, 3]}}\n# beside\n",
+    "checkpoint:\n  {\n    branch: x, # beside\n    mine: {a: 1,\n    b: [2, 3]},\n  }\n",
+    "# beside\ncheckpoint: {branch: x, mine: {a: 1, b: [2, 3]}, next_batch: {number: 9, tasks: [{id: T7}], x: 1}}\n",
+    "checkpoint:\n  mine: {a: 1, b: [2, 3]}\n  tasks: {completed: [{id: T0}], mine: 1} # beside\n",
+    "checkpoint:\n  mine: {a: 1, b: [2, 3]}\n  deferred_issues: [{id: M9, issue: x, # beside\n    more: y}]\n",
+    "checkpoint: {mine: {a: 1, b: [2, 3]}, review_config: {reviewers: [x], mode: strict}} # beside\n",
+    "checkpoint: {branch: 'it''s\n  long', mine: {a: 1, b: [2, 3]}} # beside\n",
+]
+
+
+@pytest.mark.parametrize("content", BRACKETS)
+def test_a_checkpoint_in_brackets_is_changed_and_keeps_what_it_has_besides(spec, tmp_path, content):
+    yaml = pytest.importorskip("yaml")
+    content = content.replace("}# beside", "} # beside")
+    (tmp_path / "checkpoint.yaml").write_text(content)
+    before = spec.read().checkpoint
+    spec.check_writable()
+    wanted = replace(FULL, deferred=(*before.deferred, *FULL.deferred))
+    spec.write_checkpoint(wanted)
+    found = text(tmp_path, "checkpoint")
+    assert spec.read().checkpoint == wanted and "# beside" in found
+    (was,), (now,) = (list(yaml.safe_load_all(said)) for said in (content, found))
+    was, now = was.get("checkpoint", was), now.get("checkpoint", now)
+    assert now["mine"] == {"a": 1, "b": [2, 3]}
+    assert "tasks" not in was or now["tasks"]["mine"] == 1
+    assert "next_batch" not in was or now["next_batch"]["x"] == 1
+    assert "deferred_issues" not in was or now["deferred_issues"][0] == was["deferred_issues"][0]
+    assert "review_config" not in was or now["review_config"]["mode"] == "strict"
+    spec.write_checkpoint(wanted)
+    assert text(tmp_path, "checkpoint") == found
+
+
+@pytest.mark.parametrize("content", ["checkpoint: {}\n", "checkpoint:\n", "{}\n", "checkpoint: {  } # x\n"])
+def test_an_empty_checkpoint_is_filled(spec, tmp_path, content):
+    (tmp_path / "checkpoint.yaml").write_text(content)
+    spec.check_writable()
+    spec.write_checkpoint(FULL)
+    assert spec.read().checkpoint == FULL
+
+
+def test_a_review_in_brackets_is_added_to(spec, tmp_path):
+    (tmp_path / "review.yaml").write_text("issues: {high: [{id: H001, issue: old}], mine: 1}\ndeferred_issues: []\n")
+    spec.check_writable()
+    spec.write_review("1", FOUND)
+    found = text(tmp_path, "review")
+    assert "    - {id: H001, issue: old}\n" in found and "id: H002" in found and "  mine: 1\n" in found
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "line"),
+    [
+        ("checkpoint", "a: 1\ncheckpoint: &c\n  branch: x\nb: *c\n", 2),
+        ("checkpoint", "\ncheckpoint: 3\n", 2),
+        ("checkpoint", "checkpoint:\n  next_batch: &n\n    number: 1\n  x: *n\n", 3),
+        ("review", "x: 1\nissues: none\n", 2),
+        ("tasks", "x: &t\n  - id: T1\ntasks: *t\n", 2),
+    ],
+)
+def test_what_could_not_be_changed_later_is_refused_before_any_work_with_its_line(spec, tmp_path, name, content, line):
+    (tmp_path / f"{name}.yaml").write_text(content)
+    with pytest.raises(BadFile) as caught:
+        spec.check_writable()
+    assert (os.path.basename(caught.value.path), caught.value.line) == (f"{name}.yaml", line)
+    assert text(tmp_path, name) == content
 
 
 def test_keys_are_added_after_text_that_ends_a_map(spec, tmp_path):
@@ -344,7 +421,7 @@ def test_a_review_without_its_lists_gets_them(spec, tmp_path, content):
     assert 'description: "Odd"' in text(tmp_path, "review")
 
 
-@pytest.mark.parametrize("content", ["- a\n", "issues: {high: [{id: a}]}\n", "x: `\n", "issues: none\n"])
+@pytest.mark.parametrize("content", ["- a\n", "issues: {high: &a [{id: a}], x: *a}\n", "x: `\n", "issues: none\n"])
 def test_a_review_that_cannot_be_added_to_is_refused(spec, tmp_path, content):
     (tmp_path / "review.yaml").write_text(content)
     with pytest.raises(SpecError, match="was not changed"):

@@ -62,7 +62,8 @@ class Agents:
             return Left(unsure=found.why)
         ended = [] if found is None else processes.reap(found)
         note = noted(folder)
-        said = self._heard(folder, note.agent)
+        output = self._output(folder)
+        said = self._heard(output, note.agent)
         report = extract(said.result, report_file(folder, self._redactor), kind, self.report_id(key))
         return Left(
             report=None if isinstance(report, Unreadable) else report,
@@ -71,6 +72,7 @@ class Agents:
             evidence=tuple(f"{line} was still running and was ended" for line in ended),
             tail=said.tail[-TAIL:],
             agent=note.agent,
+            output=output,
         )
 
     def stage(self, key: str) -> str:
@@ -113,15 +115,18 @@ class Agents:
             tokens=done.said.tokens or 0,
             money=done.said.money or 0.0,
             seconds=done.outcome.seconds,
-            output=read_whole(os.path.join(self.stage(ask.key), OUTPUT))[: 4 * MAX_OUTPUT],
+            output=self._output(self.stage(ask.key)),
         )
 
-    def _heard(self, folder: str, agent: str) -> Said:
-        """What is in the file of its output, as its profile reads it."""
+    def _output(self, folder: str) -> bytes:
+        return read_whole(os.path.join(folder, OUTPUT))[: 4 * MAX_OUTPUT]
+
+    def _heard(self, output: bytes, agent: str) -> Said:
+        """What it said, as its profile reads it."""
         if agent not in self._profiles:
             return Said()
         listener = Listener(self._profiles[agent])
-        for line in read_whole(os.path.join(folder, OUTPUT)).decode("utf-8", "replace").splitlines():
+        for line in output.decode("utf-8", "replace").splitlines():
             listener.hear(line)
         said = listener.said()
         return said._replace(result="") if self._profiles[agent].edits_last else said

@@ -17,12 +17,13 @@ from holdfast.adapters.agents.notes import Note, Notes, counted_before, note_dow
 from holdfast.adapters.agents.runner import OUTPUT, PROMPT, Ears, Order, Outcome, dispatch
 from holdfast.core.agent_output import Listener, Said
 from holdfast.core.agents import Places, Profile, call, filled, hinted
-from holdfast.core.limits import Trouble, classify
+from holdfast.core.limits import LAST_LINES, Trouble, classify
 from holdfast.core.redact import Redactor
 from holdfast.core.reports import MAX_BYTES, Kind, Report, Unreadable, extract
 
 REPORT = "report.json"
 MAX_DOCUMENT = 32 * 1024 * 1024
+_EACH, _WORDS = LAST_LINES // 2, 3
 _GIT = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_OBJECT_DIRECTORY", "GIT_COMMON_DIR", "GIT_PREFIX")
 
 
@@ -115,7 +116,8 @@ def _done(outcome: Outcome, said: Said, work: Work, redactor: Redactor) -> Done:
     if not isinstance(found, Unreadable) and outcome.ended_by == "exit":
         return Done(outcome, found, "", said, None)
     ended = {"exit": outcome.exit_code, "signal": outcome.exit_code}.get(outcome.ended_by)
-    trouble = classify(said.errors, last_lines(said), ended, system.now(), zone)
+    ending = last_words(said) if isinstance(found, Unreadable) and found.nothing else ()
+    trouble = classify(said.errors, last_lines(said), ended, system.now(), zone, ending)
     if trouble is not None:
         trouble = trouble._replace(evidence=redactor.text(trouble.evidence))
     if not isinstance(found, Unreadable):
@@ -132,7 +134,15 @@ def _why_not(outcome: Outcome, trouble: Trouble | None, unreadable: Unreadable) 
 
 
 def last_lines(said: Said) -> list[str]:
-    return [*said.tail.splitlines()[-12:], *said.complaints.splitlines()[-12:]]
+    return [*said.tail.splitlines()[-_EACH:], *said.complaints.splitlines()[-_EACH:]]
+
+
+def last_words(said: Said) -> list[str]:
+    """What it ended with, in each place where it speaks."""
+    spoken = (
+        [line for line in text.splitlines() if line.strip()] for text in (said.result, said.tail, said.complaints)
+    )
+    return [line for lines in spoken for line in lines[-_WORDS:]]
 
 
 def report_file(folder: str, redactor: Redactor) -> bytes | None:

@@ -35,6 +35,7 @@ from holdfast.adapters.probes.common import EffectError
 from holdfast.adapters.probes.git_runner import Git
 from holdfast.core.line import Commit, Line
 from holdfast.core.position import (
+    DEEPEN,
     UNLIKE,
     UNLOGGED,
     Found,
@@ -68,7 +69,6 @@ __all__ = ["Facts", "facts_of", "find", "patch_id_of"]
 _MOST_RECORDS = 500  # of the highest milestones, whose changes are compared
 _MOST_RANGES = 30  # of the highest milestones, between which ranges are compared
 _JOINED = ("squash", "tree")  # such a commit holds everything up to its milestone
-_DEEPEN = "The history was cut off when it was cloned: `git fetch --unshallow` brings the rest."
 
 
 def find(
@@ -328,7 +328,7 @@ class _Search:
     def nothing(self) -> Position:
         highest = next((one.sha for one in reversed(self.wanted) if one.sha in self.there), None)
         homes = {highest: branches_with(self.git, highest)} if highest else {}
-        said = [*self.legacy, *([_DEEPEN] if is_shallow(self.git) else [])]
+        said = [*self.legacy, *([DEEPEN] if is_shallow(self.git) else [])]
         choices = choices_for(self.wanted, self.there, homes, said)
         return nowhere(lost(self.run_id, self.wanted, self.notes), choices)
 

@@ -84,6 +84,13 @@ def _rule(source: str, line: str, pattern: str) -> Ignored | None:
     return Ignored(not pattern.startswith("!"), f"{source}:{line} {pattern}")
 
 
+def left_out(git: Git, paths: Sequence[str]) -> list[str]:
+    """Those of these paths from the top of the work tree that no commit will hold: ignored, and not tracked."""
+    ignored = [os.fsdecode(path).removeprefix("./") for path in check_ignore(git, paths).out.split(b"\0") if path]
+    known = git("ls-files", "-z", "--", *ignored).split(b"\0") if ignored else []
+    return [path for path in ignored if os.fsencode(path) not in known]
+
+
 def tracked(git: Git) -> list[str]:
     """Own files that git tracks, which is a mistake: no ignore rule keeps them out of a commit."""
     main = main_tree(git)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
 from holdfast.adapters.git.repo import GitWorkspace
@@ -39,10 +39,14 @@ _SHOWN = 5
 
 
 class Merged(NamedTuple):
-    """The files of all, as a tree, and as a commit that stands on the base and on what every task made."""
+    """The files of all, as a tree, and as a commit that stands on the base and on what every task made.
+
+    `left_out` are tasks and paths: what they made of these does not fit, and the paths are as they were.
+    """
 
     tree: str
     commit: str
+    left_out: tuple[tuple[str, str], ...] = ()
 
 
 class MergeConflict(HoldfastError):
@@ -69,25 +73,31 @@ class Outcome(NamedTuple):
     conflicts: tuple[str, ...]
 
 
-def merge(git: Git, base: str, ours: str, theirs: Sequence[tuple[str, str]]) -> Merged:
-    """Merge what tasks made since commit `base` into `ours`, in order. Commits and trees are named by their full ids."""
+def merge(
+    git: Git, base: str, ours: str, theirs: Sequence[tuple[str, str]], kept: Collection[str] = frozenset()
+) -> Merged:
+    """Merge what tasks made since commit `base` into `ours`, in order. Commits and trees are named by their full ids.
+
+    `kept` are paths that are ours to write: where a task changed them as well and that does not fit, they stay as they are.
+    """
     check_merges(git)
     look_again(git)
     git = _prepared(git)
     maker = Maker(object_format(git))
     root = maker.commit(_tree(git, base), [], 0, b"base\n")
     trees = [(name, _tree(git, sha)) for name, sha in theirs]
-    tree = _tree(git, ours)
+    tree, left_out = _tree(git, ours), list[tuple[str, str]]()
     for count, (name, other) in enumerate(trees):
         sides = [maker.commit(one, [root], 0, b"side\n") for one in (tree, other)]
         outcome = _merge_two(git, maker, sides)
-        if outcome.conflicts:
+        if not set(outcome.conflicts) <= set(kept):
             others = [(OURS, _tree(git, ours)), *trees[:count]]
             raise MergeConflict(name, _touching(git, base, others, outcome.conflicts), outcome.conflicts)
-        tree = outcome.tree
+        left_out += [(name, path) for path in outcome.conflicts]
+        tree = _with(git, outcome.tree, tree, outcome.conflicts)
     commit = maker.commit(tree, [git.resolve(base), *(sha for _, sha in theirs)], 0, b"Tasks of one batch, merged\n")
     git("unpack-objects", "-q", stdin=maker.pack())
-    return Merged(tree, commit)
+    return Merged(tree, commit, tuple(left_out))
 
 
 def check_merges(git: Git) -> None:
@@ -128,6 +138,34 @@ def _merge_two(git: Git, maker: Maker, sides: Sequence[str]) -> Outcome:
         return Outcome(check_id(tree), ())
     named = (path for path in paths if path)
     return Outcome(check_id(tree), tuple(sorted({_own_name(path, sides) for path in named})) or ("(unnamed)",))
+
+
+def _with(git: Git, tree: str, other: str, paths: Sequence[str]) -> str:
+    """A tree with these paths as another tree has them."""
+    for path in paths:
+        tree = _taking(git, tree, other, os.fsencode(path).split(b"/"))
+    return tree
+
+
+def _taking(git: Git, tree: str, other: str, path: Sequence[bytes]) -> str:
+    name, *rest = path
+    rows, wanted = _rows(git, tree), _rows(git, other).get(name)
+    if rest and name in rows and wanted is not None:
+        inner = _taking(git, _id(rows[name]), _id(wanted), rest)
+        wanted = b"040000 tree %s\t%s" % (inner.encode(), name)
+    others = {one: row for one, row in rows.items() if one != name}
+    made = [*others.values(), *([wanted] if wanted is not None else [])]
+    return git.line("mktree", "-z", stdin=b"".join(row + b"\0" for row in made))
+
+
+def _rows(git: Git, tree: str) -> dict[bytes, bytes]:
+    """What a tree holds, as git lists it, by name."""
+    rows = [row for row in git("ls-tree", "-z", tree).split(b"\0") if row]
+    return {row.split(b"\t", 1)[1]: row for row in rows}
+
+
+def _id(row: bytes) -> str:
+    return row.split(b"\t", 1)[0].split(b" ")[2].decode()
 
 
 def _own_name(path: str, sides: Sequence[str]) -> str:

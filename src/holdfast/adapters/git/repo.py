@@ -6,9 +6,10 @@ import os
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from holdfast.adapters import fingerprint
-from holdfast.adapters.git import history, hooks, sidecars, touched, workspace
-from holdfast.adapters.git.history_log import read_line
+from holdfast.adapters.git import history, hooks, sidecars, touched, workspace, ws_odd
+from holdfast.adapters.git.history_log import is_shallow, read_line
 from holdfast.adapters.git.ws_desk import own_folder, turn
+from holdfast.adapters.git.ws_whole import take_whole
 from holdfast.adapters.probes.common import EffectError
 from holdfast.adapters.probes.git import GitCommit, NothingToCommit
 from holdfast.adapters.probes.git_ref import refuse_unfinished
@@ -18,7 +19,7 @@ from holdfast.core.guards import Touched
 from holdfast.core.line import Commit
 from holdfast.core.position import Known, Position, contradicted
 from holdfast.core.repo_drift import BASE, Seen
-from holdfast.core.sidecar import Sidecar
+from holdfast.core.sidecar import Sidecar, by_age
 from holdfast.core.subjects import CHECKPOINT, PREFIX
 
 REPOSITORY = "repository"  # a change that is a repository of its own, which no commit of ours can hold
@@ -71,7 +72,7 @@ class GitWorkspace:
         return lines[0].decode(), None if lines[1] == b"HEAD" else os.fsdecode(lines[1])
 
     def snapshot(self, checkpoint_id: str, now: str) -> workspace.Snapshot:
-        return workspace.keep(self.git, checkpoint_id, workspace.take(self.git, checkpoint_id, now, self._policy))
+        return take_whole(self.git, checkpoint_id, now, self._policy)
 
     def kept(self, checkpoint_id: str) -> workspace.Snapshot | None:
         return workspace.read(self.git, checkpoint_id) if checkpoint_id in workspace.kept(self.git) else None
@@ -137,13 +138,16 @@ class GitWorkspace:
     def sidecar_path(self, checkpoint_id: str) -> str:
         return os.path.join(self.sidecars, f"{checkpoint_id}.json")
 
+    def odd_files(self) -> list[str]:
+        return ws_odd.odd_files(self.git)
+
     def touched(self, base: str | None) -> tuple[list[Touched], str]:
         return touched.touched(self.git, base)
 
     # --- looking
 
     def known(self) -> list[Known]:
-        """What the sidecars know of milestones, of any run. Mirrors that cannot be read know nothing; `doctor` names them."""
+        """What the sidecars know of milestones, of any run, the newest last. What cannot be read knows nothing; see `doctor`."""
         try:
             read, _ = sidecars.read_all(self.sidecars)
         except sidecars.SidecarsUnreadable:
@@ -162,7 +166,7 @@ class GitWorkspace:
                 base=one.base,
                 source="sidecar",
             )
-            for one in read
+            for one in by_age(read)
         ]
 
     def mirrored(self, run_id: str | None = None) -> list[Known]:
@@ -224,6 +228,9 @@ class GitWorkspace:
             imported=imported,
             checkpoint_id=checkpoint_id,
         )
+
+    def is_shallow(self) -> bool:
+        return is_shallow(self.git)
 
     def unexplained(self, commit: str) -> int:
         line = read_line(self.git, "HEAD")

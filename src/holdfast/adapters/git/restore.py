@@ -33,12 +33,12 @@ from holdfast.adapters.git.ws_intent import Intent, announce
 from holdfast.adapters.git.ws_objects import Maker, seconds_of
 from holdfast.adapters.git.ws_put import put_bytes, put_index
 from holdfast.adapters.git.ws_scan import GITLINK, KINDS, LIST, Change, LeftOut, joined, parse_flags
+from holdfast.adapters.probes.git_locks import wait_for_index
 from holdfast.adapters.probes.git_runner import Git, complaint, find_repository
 from holdfast.core.errors import HoldfastError, UsageError
 
 EVERYTHING = Policy(largest=1 << 62)  # before files are replaced, none is too large to keep
 UNBORN = "refs/heads/holdfast/"
-_ELSEWHERE = "`holdfast restore CHECKPOINT --into NEW_WORKTREE` brings it back beside what is here."
 
 
 class Restored(NamedTuple):
@@ -55,13 +55,16 @@ class RestoreRefused(HoldfastError):
     """A restore that would lose something, or that cannot give what was asked for."""
 
     reason = "drift_refused"
-    advice = _ELSEWHERE
 
 
 class OtherHead(RestoreRefused):
     """HEAD is not where it was at the checkpoint, and a restore does not move it."""
 
     reason = "branch_differs"
+
+
+def elsewhere(checkpoint_id: str) -> str:
+    return f"`holdfast restore {checkpoint_id}` brings it back beside what is here, in a new worktree."
 
 
 class Difference(NamedTuple):
@@ -185,12 +188,12 @@ def in_place(
         _refuse_locked(desk)
         users = read_index(desk.place)
         before = take_at(desk, keep_as, seconds, _as_wide_as(parts))
-        _refuse_other_head((before.head, before.branch), (snapshot.head, snapshot.branch))
+        _refuse_other_head((before.head, before.branch), snapshot, checkpoint_id)
         desk.ask("update-index", "-q", "--refresh", index=desk.path("index"))  # whatever it finds, `read-tree` judges
         plan = _plan(desk, before.tree, snapshot)
-        _refuse_in_the_way(desk, plan.differences)
+        _refuse_in_the_way(desk, plan.differences, checkpoint_id)
         _keep_announced(git, keep_as, before, announce_kept)
-        with _undo_named(keep_as):
+        with _undo_named(keep_as, checkpoint_id):
             _change_files(desk, before.tree, plan.tree)
             _put_raw(desk, _raw_of(desk, parts))
             _convert_again(desk, parts, read_parts(git, keep_as), plan)
@@ -238,7 +241,7 @@ def _keep_announced(git: Git, keep_as: str, made: Snapshot, announce_kept: Calla
 
 
 @contextmanager
-def _undo_named(keep_as: str) -> Iterator[None]:
+def _undo_named(keep_as: str, checkpoint_id: str) -> Iterator[None]:
     """Here files change: whoever hears of a failure hears of the way back."""
     undo = f"What was here is kept: `holdfast restore {keep_as} --in-place` brings it back."
     try:
@@ -247,7 +250,7 @@ def _undo_named(keep_as: str) -> Iterator[None]:
         said = f"{error.filename or 'A file'} cannot be read or written: {error.strerror}."
         raise WorkspaceError(f"Only some of the files may be restored. {said}", advice=undo) from error
     except HoldfastError as error:
-        error.advice = f"{undo} {_ELSEWHERE}"
+        error.advice = f"{undo} {elsewhere(checkpoint_id)}"
         raise
 
 
@@ -259,9 +262,9 @@ def preview(git: Git, checkpoint_id: str) -> list[Change]:
         _refuse_locked(desk)
         desk.write_objects_here()
         found = gather(desk, _as_wide_as(parts))
-        _refuse_other_head((found.head, found.branch), (snapshot.head, snapshot.branch))
+        _refuse_other_head((found.head, found.branch), snapshot, checkpoint_id)
         rows = _plan(desk, found.tree, snapshot).differences
-        _refuse_in_the_way(desk, rows)
+        _refuse_in_the_way(desk, rows, checkpoint_id)
     return [Change(os.fsdecode(row.path), KINDS[row.kind]) for row in rows]
 
 
@@ -271,18 +274,16 @@ def _as_wide_as(parts: Parts) -> Policy:
 
 
 def _refuse_locked(desk: Desk) -> None:
-    lock = desk.place.index_file + ".lock"
-    if os.path.lexists(lock):
-        raise RestoreRefused(
-            f"{lock} is there: another git is at work in this repository, or was killed.",
-            advice="If no git is running here, remove that file.",
-        )
+    if held := wait_for_index(desk.place):
+        raise RestoreRefused(held.sentence, advice=held.advice)
 
 
-def _refuse_other_head(now: tuple[str | None, str | None], then: tuple[str | None, str | None]) -> None:
+def _refuse_other_head(now: tuple[str | None, str | None], snapshot: Snapshot, checkpoint_id: str) -> None:
+    then = (snapshot.head, snapshot.branch)
     if now != then:
         here, there = (f"{branch or 'no branch'} at {head or 'no commit'}" for head, branch in (now, then))
-        raise OtherHead(f"HEAD is on {here}; at the checkpoint it was on {there}, and a restore does not move it.")
+        said = f"HEAD is on {here}; at the checkpoint it was on {there}, and a restore does not move it."
+        raise OtherHead(said, advice=elsewhere(checkpoint_id))
 
 
 def _differences(desk: Desk, old: str, new: str) -> list[Difference]:
@@ -295,7 +296,7 @@ def _differences(desk: Desk, old: str, new: str) -> list[Difference]:
     ]
 
 
-def _refuse_in_the_way(desk: Desk, differences: Sequence[Difference]) -> None:
+def _refuse_in_the_way(desk: Desk, differences: Sequence[Difference], checkpoint_id: str) -> None:
     """Whatever is where a file shall come must be in the snapshot that was just taken, or it would be lost."""
     safe = {row.path for row in differences if row.kind != "A"}
     top = os.fsencode(desk.place.top)
@@ -307,7 +308,7 @@ def _refuse_in_the_way(desk: Desk, differences: Sequence[Difference]) -> None:
         some = ", ".join(os.fsdecode(path) for path in sorted(found)[:3])
         raise RestoreRefused(
             f"{len(found)} files that no snapshot holds are in the way ({some}).",
-            advice=f"They are ignored, or could not be kept. Move them away; or: {_ELSEWHERE}",
+            advice=f"They are ignored, or could not be kept. Move them away; or: {elsewhere(checkpoint_id)}",
         )
 
 

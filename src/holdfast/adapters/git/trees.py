@@ -11,7 +11,7 @@ import os
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import msgspec
 
@@ -22,6 +22,7 @@ from holdfast.adapters.git.history_log import wide
 from holdfast.adapters.git.ignoring import check_ignore
 from holdfast.adapters.git.plain_files import Folder, opened
 from holdfast.adapters.git.repo import GitWorkspace
+from holdfast.adapters.git.task_ignored import ignored, move_aside
 from holdfast.adapters.git.task_place import TreeRefused, is_worktree, link, plain, registered
 from holdfast.adapters.git.task_record import Record, check_name
 from holdfast.adapters.git.workspace import EARLIER_NS, NotASnapshot, object_format
@@ -47,14 +48,19 @@ __all__ = ["Collected", "Left", "TaskTrees", "TreeRefused", "changed_behind", "r
 REFS = "refs/holdfast/trees/"
 SECONDS = 900.0  # a checkout of many files takes its time
 _NONE = b"none"
+_SHOWN = 8
 
 
 class Left(NamedTuple):
-    """A task's work tree that is still there, and why."""
+    """A task's work tree, or what git ignored in it, that is still there, and why."""
 
     name: str
     path: str
     why: str
+
+    @property
+    def sentence(self) -> str:
+        return f"{self.path} is kept: {self.why}."
 
 
 class Collected(NamedTuple):
@@ -112,6 +118,14 @@ class TaskTrees:
             self._add(git, path, base)
             task_record.write(records, msgspec.structs.replace(record, state="open", links={}))
         return path
+
+    def standing(self, name: str) -> Literal["open", "gone", "none"]:
+        """Whether the work tree was given to somebody, and something is still in its place."""
+        with self._turn() as (records, _):
+            record = task_record.read(records, name)
+        if record is None or record.state != "open":
+            return "none"
+        return "open" if os.path.lexists(record.path) else "gone"
 
     def _refuse_strangers(self, path: str) -> None:
         os.makedirs(self.folder, exist_ok=True)
@@ -225,10 +239,23 @@ class TaskTrees:
         rows = json.loads(commit.message.split(b"\n")[2])
         return Collected(sha, commit.tree, commit.parents[0], None if head == _NONE else head.decode(), tuple(rows))
 
+    def holds_work(self, found: Collected) -> bool:
+        """Whether it is anything else than the commit that it was begun at."""
+        return found.head is not None or found.tree != self.workspace.tree_of(found.base)
+
     # --- closing
 
-    def close(self, name: str) -> Left | None:
-        """Remove the work tree and what was collected of it. If it holds more than that it stays, and why is returned."""
+    def ignored(self, name: str) -> list[str]:
+        """What git ignores in an open work tree, and no program makes anew: it is never collected."""
+        with self._turn() as (records, _):
+            record = self._opened(records, name)
+            return [os.fsdecode(path) for path in ignored(self._there(record), record.links)]
+
+    def close(self, name: str, *, keep: bool = False) -> Left | None:
+        """Remove the work tree, and unless they are to be kept the commits that were collected of it.
+
+        If it holds more than those it stays, and why is returned. What git ignores in it is moved, and where is returned.
+        """
         path = self.path_of(name)
         with self._turn() as (records, git):
             record = task_record.read(records, name)
@@ -237,15 +264,28 @@ class TaskTrees:
                     raise TreeRefused(f"{path} is not a work tree of run {self.run_id}, so it is not removed.")
                 return None
             self._check(record, record.base)
-            why = self._uncollected(record) if record.state == "open" and os.path.lexists(path) else None
+            is_there = record.state == "open" and os.path.lexists(path)
+            why = self._uncollected(record) if is_there else None
             if why:
                 return Left(name, path, why)
+            aside = self._aside(record) if is_there else None
             self._take_away(git, record)
-            self._drop(name, self._collected(name))
+            if not keep:
+                self._drop(name, self._collected(name))
             records.remove(name + task_record.END)
             with suppress(OSError):
                 os.rmdir(self.folder)
-        return None
+        return aside
+
+    def _aside(self, record: Record) -> Left | None:
+        found, path = ignored(self._there(record), record.links), os.fsdecode(record.path)
+        if not found:
+            return None
+        some = ", ".join(os.fsdecode(one) for one in found[:_SHOWN])
+        more = f" and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
+        return Left(
+            record.name, move_aside(path, found, self.folder, record.name), f"it holds what git ignores: {some}{more}"
+        )
 
     def _uncollected(self, record: Record) -> str | None:
         """Why something would be lost with the work tree; None if nothing would."""

@@ -69,7 +69,10 @@ _NONE = b"none"
 
 
 class Snapshot(NamedTuple):
-    """A workspace as it was. `left_out` names what is not covered, each with its reason, `ignored` what was ignored and is."""
+    """A workspace as it was. `left_out` names what is not covered, each with its reason, `ignored` what was ignored and is.
+
+    `is_new`: it is not the one that was kept before.
+    """
 
     sha: str
     tree: str
@@ -78,6 +81,7 @@ class Snapshot(NamedTuple):
     ref: str | None
     left_out: tuple[str, ...]
     ignored: tuple[str, ...] = ()
+    is_new: bool = True
 
 
 # --- taking
@@ -97,7 +101,7 @@ def take_at(desk: Desk, checkpoint_id: str, seconds: int, policy: Policy) -> Sna
     facts = found.facts
     if facts and _is_same(facts, found):
         ws_facts.refresh(desk, facts)
-        return Snapshot(facts.sha, facts.tree, facts.head, facts.branch, None, found.left_out)
+        return Snapshot(facts.sha, facts.tree, facts.head, facts.branch, None, found.left_out, is_new=False)
     maker = Maker(object_format(desk.git))
     held = _held(desk, maker, found)
     beside = _beside(maker, held, found, seconds)

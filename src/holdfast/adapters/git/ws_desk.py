@@ -39,6 +39,7 @@ SETTINGS = {
     "core.ignoreStat": "false",
     "core.checkStat": "default",
     "core.trustctime": "true",
+    "core.safecrlf": "false",  # the bytes on disk are kept, whatever git makes of them
     "sparse.expectFilesOutsideOfPatterns": "true",  # which of them are there, we look ourselves
 }
 _SAID = tuple(word for name, value in SETTINGS.items() for word in ("-c", f"{name}={value}"))

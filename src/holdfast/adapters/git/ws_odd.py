@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from contextlib import suppress
 
 from holdfast.adapters.git.ignoring import check_ignore
 from holdfast.adapters.git.ws_desk import place_of
@@ -34,4 +35,5 @@ def _below(top: bytes, inside: bytes) -> Iterator[tuple[bytes, str]]:
             if entry.name != b".git":
                 yield from _below(top, path)
         elif not entry.is_symlink() and not entry.is_file(follow_symlinks=False):
-            yield path, why_no_file(entry.stat(follow_symlinks=False).st_mode)
+            with suppress(FileNotFoundError):
+                yield path, why_no_file(entry.stat(follow_symlinks=False).st_mode)

@@ -17,7 +17,7 @@ from typing import NamedTuple
 from holdfast.adapters.ledger import read_all, write_all
 from holdfast.adapters.probes.common import EffectError
 from holdfast.adapters.probes.git_config import filters_of_repository
-from holdfast.adapters.probes.git_locks import clear_forsaken
+from holdfast.adapters.probes.git_locks import clear_forsaken, wait_for_index
 from holdfast.adapters.probes.git_runner import Git, check_id
 from holdfast.core.errors import UsageError
 
@@ -84,8 +84,20 @@ class Stage:
         return tree
 
     def _add(self, paths: Sequence[str], index: str) -> None:
-        listing = b"".join(os.fsencode(path) + b"\0" for path in paths)
-        self.git("update-index", "--add", "--remove", "-z", "--stdin", stdin=listing, index=index)
+        """Put them in as they are now. What is gone goes first: a file or a link may stand where its folder was."""
+        gone = {path for path in paths if not self._is_there(path)}
+        left = [path for path in paths if path not in gone]
+        for some, how in ((sorted(gone), ["--force-remove"]), (left, ["--add", "--remove"])):
+            listing = b"".join(os.fsencode(path) + b"\0" for path in some)
+            if some:
+                self.git("update-index", *how, "-z", "--stdin", stdin=listing, index=index)
+
+    def _is_there(self, path: str) -> bool:
+        """Whether something is at a path, and no link on the way to it."""
+        assert self.git.place is not None
+        top, pieces = self.git.place.top, path.split(os.sep)
+        around = (os.path.join(top, *pieces[:count]) for count in range(1, len(pieces)))
+        return os.path.lexists(os.path.join(top, path)) and not any(map(os.path.islink, around))
 
     def _refuse_strange_filters(self, paths: Sequence[str]) -> None:
         """A filter that only the repository defines is not run; and what is committed without it would be wrong."""
@@ -101,11 +113,9 @@ class Stage:
                 )
 
     def _refuse_locked(self) -> None:
-        if os.path.lexists(self.lock):
-            raise EffectError(
-                f"{self.lock} is there: another git is at work in this repository, or was killed.",
-                advice="If no git is running here, remove that file.",
-            )
+        assert self.git.place is not None
+        if held := wait_for_index(self.git.place):
+            raise EffectError(held.sentence, advice=held.advice)
 
     def _copy(self, path: str, users: Read) -> None:
         """A copy of the user's index, if there is one. Git tells racy entries by the age of an index, so it is as old."""

@@ -1,4 +1,4 @@
-"""Lock files that a git of ours left when it was killed. Removes none that could be anybody else's, or in use.
+"""Lock files: waits for those of others, and removes what a git of ours left when it was killed. Never one that may be in use.
 
 A lock goes only if it was made after a commit of ours was announced, stands unchanged for a while, and no git is at work
 in the repository. Where that cannot be seen, it stays, and git says so.
@@ -7,14 +7,47 @@ in the repository. Where that cannot be seen, it stays, and git says so.
 from __future__ import annotations
 
 import os
+import random
+import shlex
 import time
+from collections.abc import Iterator
 from contextlib import suppress
+from typing import NamedTuple
 
 from holdfast.adapters.probes.git_runner import Repository
 
 WHILE = 1.0  # seconds; a git that lives holds such a lock for a moment
+INDEX_PATIENCE = 8.0  # seconds; less than others wait for us
+_PAUSES = (0.02, 0.1)
+_NAMED = 3
 _PROC = "/proc"
 Stamp = tuple[int, int, int]
+
+
+class Held(NamedTuple):
+    """A lock that stays: what is known of it, and what helps."""
+
+    sentence: str
+    advice: str
+
+
+def wait_for_index(place: Repository) -> Held | None:
+    """Wait for another git that holds the user's index, for as long as INDEX_PATIENCE; None if nobody holds it then."""
+    lock, until = f"{place.index_file}.lock", time.monotonic() + INDEX_PATIENCE
+    while (stamp := _stamp(lock)) is not None:
+        if time.monotonic() >= until:
+            return _held(lock, stamp, place)
+        time.sleep(random.uniform(*_PAUSES))
+    return None
+
+
+def _held(lock: str, stamp: Stamp, place: Repository) -> Held:
+    age = max(0, (time.time_ns() - stamp[2]) // 10**9)
+    gits = [pid for pid in _processes() if _is_git_in(pid, place)]
+    who = f"git is at work here as process {', '.join(gits[:_NAMED])}" if gits else "no git is seen at work here"
+    sentence = f"Somebody holds the index: {lock} has been there for {age} seconds, and {who}."
+    remove = f"if nothing is at work here any more, `{shlex.join(['rm', lock])}`"
+    return Held(sentence, f"Wait for it to end; or, {remove}." if gits else f"{remove[0].upper()}{remove[1:]}.")
 
 
 def clear_forsaken(place: Repository, ref: str | None, since_ns: int) -> list[str]:
@@ -45,7 +78,12 @@ def is_git_at_work(place: Repository) -> bool:
     """Whether a git process stands in the repository; also where that cannot be told."""
     if not os.path.isdir(os.path.join(_PROC, "self")):
         return True
-    return any(_is_git_in(pid, place) for pid in os.listdir(_PROC) if pid.isdigit())
+    return any(_is_git_in(pid, place) for pid in _processes())
+
+
+def _processes() -> Iterator[str]:
+    with suppress(FileNotFoundError):
+        yield from filter(str.isdigit, os.listdir(_PROC))
 
 
 def _is_git_in(pid: str, place: Repository) -> bool:

@@ -126,7 +126,12 @@ class Git:
 
     @functools.cached_property
     def environment(self) -> dict[str, str]:
-        return self._environment(overrides(self.settings))
+        return self._environment(overrides(self.settings) | self._case())
+
+    def _case(self) -> dict[str, str]:
+        """Where the disk tells `A` from `a`, git must too, whatever a repository from another machine says: or files hide."""
+        can_tell = self.place is not None and not os.path.lexists(os.path.join(self.place.git_dir, "hEAD"))
+        return {"core.ignorecase": "false"} if can_tell else {}
 
     def _environment(self, more: Mapping[str, str]) -> dict[str, str]:
         kept = {name: self.given[name] for name in KEPT if name in self.given}

@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+from msgspec.structs import replace
+
 from holdfast.adapters.specs.edit import CannotEdit, Path, append, parsed, put
 from holdfast.adapters.specs.emit import block, commit, flow, moment, number, quoted, scalar
 from holdfast.adapters.specs.texts import Text
@@ -25,6 +27,7 @@ _PARTS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("By this it is seen whether the tasks were changed since", ("tasks_digest",)),
 )
 _OPTIONAL = ("tasks_digest",)
+_ANYTHING = "anything"
 
 
 def fresh(checkpoint: Checkpoint) -> str:
@@ -106,6 +109,25 @@ def updated(text: Text, checkpoint: Checkpoint) -> str:
     return draft.text
 
 
+def check(text: Text) -> None:
+    """Raise CannotEdit now, if what a run changes in the file could not be changed later."""
+    old = read_checkpoint(text.data)
+    task = (TaskRef(_ANYTHING, _ANYTHING),)
+    later = replace(
+        old,
+        timestamp=_ANYTHING,
+        last_batch=_ANYTHING,
+        last_commit=_ANYTHING,
+        completed=task,
+        in_progress=task,
+        pending=task,
+        next_batch=NextBatch(_ANYTHING, task, not (old.next_batch and old.next_batch.parallel)),
+        deferred=(*old.deferred, Deferred(_ANYTHING)),
+        tasks_digest=_ANYTHING,
+    )
+    updated(text, later)
+
+
 class _Draft:
     """A text that is being changed, and the way to the map that holds what a checkpoint has to say."""
 
@@ -114,6 +136,10 @@ class _Draft:
         self.path: Path = next(self._bodies(), ())
         if not self.path:
             raise CannotEdit(("checkpoint",), "is not a map")
+        if self.body().is_nothing:
+            self.text = put(self.text, self.path, {})
+        if not isinstance(self.body().value, dict):
+            raise CannotEdit(self.path, "is not a map")
 
     def _bodies(self) -> Iterator[Path]:
         """The map under `checkpoint` if there is one, else the last document that is a map."""
@@ -139,9 +165,9 @@ class _Draft:
             self.set(names, value)
 
     def set_in(self, name: str, values: Mapping[str, Any]) -> None:
-        """The keys of a map that may have others. If it is no map of lines, it is put there whole."""
+        """The keys of a map that may have others. If it is no map, it is put there whole."""
         held = self.body().value.get(name)
-        if held is None or held.node.flow or not isinstance(held.node.value, dict) or not held.node.value:
+        if held is None or not isinstance(held.node.value, dict) or not held.node.value:
             self.set((name,), dict(values))
             return
         for key, value in values.items():

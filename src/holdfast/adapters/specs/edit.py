@@ -10,6 +10,7 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from holdfast.adapters.specs.emit import block, items, like
+from holdfast.adapters.specs.unfold import unfolded
 from holdfast.adapters.specs.yaml_text import BadYaml, Entry, Node, compose, plain
 
 Path = tuple[str | int, ...]
@@ -20,17 +21,56 @@ class CannotEdit(Exception):
     """A place that cannot be changed without touching the rest. `where` says which, `why` in words."""
 
     def __init__(self, path: Path, why: str) -> None:
-        self.where, self.why = ".".join(map(str, path)), why
+        self.path, self.where, self.why = path, ".".join(map(str, path)), why
         super().__init__(f"{self.where} {why}")
 
 
 def put(text: str, path: Path, value: Any) -> str:
-    """Give a key a value (see `emit.block`): in the place of the one it has, else at the end of its map."""
+    """Give a key a value (see `emit.block`): in the place of the one it has, else at the end of its map.
+
+    A map in brackets gets a line for each entry first.
+    """
     documents = parsed(text)
     parent = _parent(documents, path)
+    if not parent.value:
+        return _filled(text, path, parent, value)
+    if parent.flow:
+        return put(unfold(text, path[:-1]), path, value)
     entry = parent.value.get(str(path[-1]))
     changed = _replaced(text, path, entry, value) if entry else _added(text, path, parent, value)
     return _checked(documents, changed, [path])
+
+
+def unfold(text: str, path: Path) -> str:
+    """Write what stands in brackets here, and around it, as one line for each entry. What is written so already stays."""
+    for length in range(1, len(path) + 1):
+        documents = parsed(text)
+        node = documents[int(path[0])] if length == 1 else _entry(documents, path[:length]).node
+        if node.flow and node.value:
+            text = _checked(documents, _unfolded(text, documents, path[:length], node), (), path[:length])
+    return text
+
+
+def _unfolded(text: str, documents: Sequence[Node], path: Path, node: Node) -> str:
+    if len(path) == 1:
+        before, indent = text[: node.start], 0
+        is_alone = not before.rpartition("\n")[2].strip()
+        before = before[: len(before) - node.column] if is_alone else before.rstrip(" ") + _newline(text)
+    else:
+        entry = _entry(documents, path)
+        _must_be_own(path, entry)
+        before, indent = text[: node.start].rstrip() + _newline(text), _key(entry).column + 2
+    return before + _newline(text).join(unfolded(text, node, indent)) + text[node.end :]
+
+
+def _entry(documents: Sequence[Node], path: Path) -> Entry:
+    entry: Entry = _parent(documents, path).value[str(path[-1])]
+    return entry
+
+
+def _key(entry: Entry) -> Node:
+    assert entry.key is not None
+    return entry.key
 
 
 class Edit(NamedTuple):
@@ -82,8 +122,10 @@ def append(text: str, path: Path, item: Any) -> str:
     if entry is None or not entry.node.value or entry.node.is_nothing:
         return put(text, path, [item])
     _must_be_own(path, entry)
-    if not isinstance(entry.node.value, list) or entry.node.flow:
-        raise CannotEdit(path, "is not a list of lines")
+    if not isinstance(entry.node.value, list):
+        raise CannotEdit(path, "is not a list")
+    if entry.node.flow:
+        return append(unfold(text, path), path, item)
     lines = items([item], entry.node.column)
     return _checked(documents, _after(text, _end(text, entry), lines), [path])
 
@@ -142,9 +184,15 @@ def _after(text: str, place: int, lines: Sequence[str]) -> str:
     return text[:end] + "".join(_newline(text) + line for line in lines) + text[end:]
 
 
+def _filled(text: str, path: Path, parent: Node, value: Any) -> str:
+    """The first entry of an empty map."""
+    if len(path) > 2:
+        return put(text, path[:-1], {str(path[-1]): value})
+    lines = block(str(path[-1]), value, 0)
+    return _checked(parsed(text), text[: parent.start] + _newline(text).join(lines) + text[parent.end :], [path])
+
+
 def _added(text: str, path: Path, parent: Node, value: Any) -> str:
-    if parent.flow or not parent.value:
-        raise CannotEdit(path, "would have to go into a map in one line")
     lines = block(str(path[-1]), value, _indent(parent))
     return _after(text, _end(text, next(reversed(parent.value.values()))), lines)
 
@@ -163,10 +211,9 @@ def _squeezed_in(text: str, path: Path, parent: Node, after: Entry | None, value
 def _replaced(text: str, path: Path, entry: Entry, value: Any) -> str:
     """A value for a value, whatever lines the two need. What stands beside the key as a comment stays."""
     _must_be_own(path, entry)
-    assert entry.key is not None
-    lines = block(str(path[-1]), value, entry.key.column)
+    lines = block(str(path[-1]), value, _key(entry).column)
     head, rest = lines[0].partition(":")[2], lines[1:]
-    colon = text.index(":", entry.key.end) + 1
+    colon = text.index(":", _key(entry).end) + 1
     end = _end(text, entry)
     if "\n" in text[colon : entry.start]:
         beside = text[colon : text.rindex("\n", colon, entry.start)].removesuffix("\r")
@@ -176,16 +223,29 @@ def _replaced(text: str, path: Path, entry: Entry, value: Any) -> str:
     return text[:colon] + head + beside + "".join(_newline(text) + line for line in rest) + text[end:]
 
 
-def _checked(before: Sequence[Node], after: str, paths: Sequence[Path]) -> str:
-    """The text, if it reads back as what was there but for these places."""
-    meant = set(paths)
+def line_of(documents: Sequence[Node], path: Path) -> int | None:
+    """The line of the last node on the way to a place that is there."""
+    line, held = None, dict[str | int, Any](enumerate(documents))
+    for step in path:
+        found = held.get(step)
+        if found is None:
+            break
+        node: Node = found.node if isinstance(found, Entry) else found
+        line = node.line
+        held = node.value if isinstance(node.value, dict) else dict(enumerate(node.value))
+    return line
+
+
+def _checked(before: Sequence[Node], after: str, paths: Sequence[Path], where: Path = ()) -> str:
+    """The text, if it reads back as what was there but for these places. `where` is what an error names."""
+    meant, where = set(paths), (where or next(iter(paths), ()))
     try:
         new = [plain(root) for root in parsed(after)]
     except BadYaml as error:
-        raise CannotEdit(paths[0], f"cannot be changed here ({error.problem})") from None
+        raise CannotEdit(where, f"cannot be changed here ({error.problem})") from None
     for found in _differences([plain(root) for root in before], new, ()):
         if not any(found[:length] in meant for length in range(1, len(found) + 1)):
-            raise CannotEdit(paths[0], "cannot be changed without changing something else")
+            raise CannotEdit(where, "cannot be changed without changing something else")
     return after
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
 from holdfast.adapters.specs import checkpoint_text, review_text
-from holdfast.adapters.specs.edit import CannotEdit, Edit, Path, apply, item_edit, scalar_edit
+from holdfast.adapters.specs.edit import CannotEdit, Edit, Path, apply, item_edit, line_of, scalar_edit
 from holdfast.adapters.specs.emit import commit as hash_of
 from holdfast.adapters.specs.emit import moment, scalar
 from holdfast.adapters.specs.reader import CHECKPOINT, REVIEW, TASKS, task_nodes
@@ -18,7 +18,7 @@ from holdfast.adapters.specs.texts import Text, load, refused, store
 from holdfast.adapters.specs.yaml_text import Node
 from holdfast.core.errors import BadFile
 from holdfast.core.review import Finding
-from holdfast.core.spec import Checkpoint, SpecError, Status
+from holdfast.core.spec import OVER, Checkpoint, SpecError, Status
 from holdfast.core.spec_shapes import IDS, TITLES, read_tasks, said_of
 from holdfast.core.statuses import spelling, status
 
@@ -54,12 +54,18 @@ class Writer:
 
     def check(self) -> None:
         """Refuse now what could not be changed later. They are mirrors: without one, it is written anew."""
-        for name in (CHECKPOINT, REVIEW):
+        for name, check in ((CHECKPOINT, checkpoint_text.check), (REVIEW, review_text.check)):
+            advice = f"Mend it, or move it away: a {name} that is not there is written anew."
             try:
-                load(self._folder, name, self._top)
+                text = load(self._folder, name, self._top)
             except BadFile as error:
-                error.advice = f"Mend it, or move it away: a {name} that is not there is written anew."
+                error.advice = advice
                 raise
+            if text is not None and text.documents:
+                _tried(text, check, advice)
+        tasks = self._load(TASKS)
+        if tasks is not None:
+            _tried(tasks, _check_marks, "Write that task as a map of its own, with an id and a status.")
 
     def _write(self, name: str, new: Callable[[], str], change: Callable[[Text], str]) -> None:
         text = self._load(name)
@@ -81,6 +87,23 @@ class Writer:
             return work()
         except CannotEdit as error:
             raise refused(path, f"{error.where} {error.why}") from None
+
+
+def _tried(text: Text, check: Callable[[Text], None], advice: str) -> None:
+    try:
+        check(text)
+    except CannotEdit as error:
+        line = line_of(text.documents, error.path) or next(
+            (node.line for name, node in task_nodes(text) if name in error.path), None
+        )
+        raise BadFile(text.path, line, f"{error.where} {error.why}", advice=advice) from None
+
+
+def _check_marks(text: Text) -> None:
+    """Raise CannotEdit now, if the status of an open task could not be changed later."""
+    open_ones = [task.id for task in read_tasks(text.data).tasks if task.status not in OVER]
+    for wanted in ("in_progress", "complete"):
+        apply(text.text, list(_marks(text, dict.fromkeys(open_ones, wanted), {}, None)), text.documents)
 
 
 def _marks(text: Text, statuses: Mapping[str, Status], commits: Mapping[str, str], today: str | None) -> Iterator[Edit]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from itertools import takewhile
+from itertools import count, takewhile
 from typing import Any
 
 import msgspec
@@ -25,7 +25,7 @@ from holdfast.core.spec import (
     refuse,
     summary_of,
 )
-from holdfast.engine.pipeline.desk import Desk, Halt, Moment
+from holdfast.engine.pipeline.desk import Desk, Halt, Moment, label
 
 FINAL = "final"
 
@@ -69,7 +69,7 @@ class Planner:
         desk, spec = self._desk, self._read()
         planned = batches.plan(spec.tasks, break_on_phase=desk.settings.run.break_on_phase)
         self._tell_changes(spec)
-        self._check_claims(number, spec)
+        self._tell_claims(spec)
         chosen = planned[0] if planned else batches.Batch((), False)
         tasks = {task.id: task for task in spec.tasks}
         before = self._done_before(spec) + number - 1
@@ -110,24 +110,57 @@ class Planner:
         for sentence in said:
             desk.note(f"tasks.yaml: {sentence}")
 
-    def _check_claims(self, number: int, spec: Spec) -> None:
-        """A task that became complete, and no batch of this run did it: a person may say so, an agent may not.
-
-        What was changed while the run rested was changed by a person. What was changed while it ran stops it once.
-        """
+    def _tell_claims(self, spec: Spec) -> None:
+        """What a person did to tasks while the run rested is their right, and is told."""
         if self._last is None:
             return
-        ours = {task["id"] for task in self._last["tasks"]}
-        claimed = [
-            one for one in spec.tasks if one.status in OVER and one.id in self._last["open"] and one.id not in ours
-        ]
-        said = [
-            f"tasks.yaml: {one.id} is {one.said or one.status} now, and no batch of this run did it" for one in claimed
-        ]
-        if said and not self._desk.decided_before(f"batch-{number - 1}/closed"):
-            raise Halt("insufficient_evidence", *said)
-        for sentence in said:
-            self._desk.note(sentence)
+        told = _told(self._desk, self._last)
+        for sentence in _claims(self._last, spec):
+            if sentence not in told:
+                self._desk.note(sentence)
+
+
+def _claims(batch: Mapping[str, Any], spec: Spec) -> list[str]:
+    """What the files say of tasks that were open when this batch was planned, and that it did not do."""
+    ours, now = {task["id"] for task in batch["tasks"]}, {task.id: task for task in spec.tasks}
+    others = [name for name in batch["open"] if name not in ours]
+    gone = [f"tasks.yaml: {name} is gone, and no batch of this run did it" for name in others if name not in now]
+    over = [now[name] for name in others if name in now and now[name].status in OVER]
+    said = [f"tasks.yaml: {one.id} is {one.said or one.status} now, and no batch of this run did it" for one in over]
+    return gone + said
+
+
+def _claims_name(batch: Mapping[str, Any], number: int) -> str:
+    return f"{label(batch)}/claims-{number}"
+
+
+def _told(desk: Desk, batch: Mapping[str, Any]) -> set[str]:
+    """The claims that the run stopped for in this batch."""
+    steps, told = desk.run.state.steps, set[str]()
+    for number in count(1):
+        known = steps.get(_claims_name(batch, number))
+        if known is None:
+            return told
+        told |= set(known.output)
+    raise AssertionError
+
+
+def check_claims(desk: Desk, batch: Mapping[str, Any]) -> None:
+    """Stop before a commit if tasks are gone or over that nobody did: a person may say so, an agent may not.
+
+    It is asked once. Who goes on after that stop wants it so.
+    """
+    if desk.decided_before(f"{label(batch)}/files"):
+        return
+    spec = desk.parts.specs.read()
+    refuse(spec.problems)
+    found, told = _claims(batch, spec), _told(desk, batch)
+    if fresh := [sentence for sentence in found if sentence not in told]:
+        number = next(number for number in count(1) if _claims_name(batch, number) not in desk.run.state.steps)
+        desk.run.step(_claims_name(batch, number), lambda: fresh)
+        raise Halt("insufficient_evidence", *fresh, "put tasks.yaml right, or resume the run if it is right as it is")
+    for sentence in found:
+        desk.note(sentence)
 
 
 def _plan_name(number: int, attempt: int) -> str:
@@ -150,22 +183,25 @@ def _as_data(task: Task, place: int) -> dict[str, Any]:
 # --- what is written when it is done
 
 
-def write_files(desk: Desk, batch: Mapping[str, Any], base: str, found: Sequence[Finding], at: str) -> None:
-    """The five steps of the format: statuses, next batch, deferred issues, the checkpoint; the commit comes after."""
+def write_files(
+    desk: Desk, batch: Mapping[str, Any], base: str, found: Sequence[Finding], earlier: frozenset[str], at: str
+) -> None:
+    """The five steps of the format: statuses, next batch, deferred issues, the checkpoint; the commit comes after.
+
+    `earlier` are the ids of findings that batches before this one wrote down.
+    """
     specs = desk.parts.specs
     specs.mark({task["id"]: "complete" for task in batch["tasks"]}, today=at[:10])
     if found:
         specs.write_review(batch["shown"], found)
-    specs.write_checkpoint(_checkpoint(desk, specs.read(), batch, base, at))
+    specs.write_checkpoint(_checkpoint(desk, specs.read(), batch, base, earlier, at))
     desk.tell(Moment("note", text="checkpoint.yaml is written"))
 
 
-def _checkpoint(desk: Desk, spec: Spec, batch: Mapping[str, Any], base: str, at: str) -> Checkpoint:
+def _checkpoint(
+    desk: Desk, spec: Spec, batch: Mapping[str, Any], base: str, earlier: frozenset[str], at: str
+) -> Checkpoint:
     lists = summary_of(spec.tasks)
-    carried = tuple(spec.checkpoint.deferred) if spec.checkpoint else ()
-    known = {one.id for one in carried}
-    found = [put_off(one, number) for number, one in desk.found.values() if one.severity in LATER]
-    fresh = tuple(one for one in found if one.id not in known)
     following = _next_batch(desk, spec, batch)
     return Checkpoint(
         spec_name=spec.name,
@@ -179,10 +215,20 @@ def _checkpoint(desk: Desk, spec: Spec, batch: Mapping[str, Any], base: str, at:
         pending=lists["pending"],
         next_batch=following,
         finished=following is None,
-        deferred=(*carried, *fresh),
+        deferred=_deferred(desk, spec, earlier),
         reviewers=_reviewers(desk, spec),
         tasks_digest=_digest(spec),
     )
+
+
+def _deferred(desk: Desk, spec: Spec, earlier: frozenset[str]) -> tuple[Deferred, ...]:
+    """Those of the file, and the new ones. What was written down before and is gone, a person took out: it stays out."""
+    found = [put_off(one, number) for number, one in desk.found.values() if one.severity in LATER]
+    if spec.checkpoint is None:
+        return tuple(found)
+    carried = tuple(spec.checkpoint.deferred)
+    known = {one.id for one in carried} | earlier
+    return (*carried, *(one for one in found if one.id not in known))
 
 
 def _reviewers(desk: Desk, spec: Spec) -> tuple[Reviewer, ...]:

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import msgspec
@@ -114,6 +115,21 @@ class Desk:
         """Something that belongs into the log, and that a person should see."""
         self.run.note(text)
         self.tell(Moment("note", text=text))
+
+    @contextmanager
+    def watching(self, name: str) -> Iterator[None]:
+        """Tell of every ref that is elsewhere after the work than before it. Who moved it is not known."""
+        before = self.parts.ground.refs()
+        try:
+            yield
+        except Halt:
+            self._tell_moved(name, before)
+            raise
+        self._tell_moved(name, before)
+
+    def _tell_moved(self, name: str, before: Mapping[str, str]) -> None:
+        for sentence in self.parts.ground.moved(before):
+            self.note(f"{name}: while agents were at work, by one of them or by a person: {sentence}")
 
     def check_branch(self) -> None:
         """Stop if an agent checked another branch out: what is done now would go astray."""

@@ -154,7 +154,8 @@ class Gate:
         before = desk.snapshot(self._before("review", number, life))
         self._tell_of_the_dead(number, todo, life)
         reports: dict[str, ReviewerReport] = {}
-        with ThreadPoolExecutor(len(todo), "holdfast-review") as pool:
+        watched = desk.watching(self._name("review", number))
+        with watched, ThreadPoolExecutor(len(todo), "holdfast-review") as pool:
             failures = together(desk, pool, [partial(self._review, number, name, reports) for name in todo])
         self._undo_edits(before, number)
         self._enough(todo, reports, failures)
@@ -294,7 +295,11 @@ class Gate:
             since=before,
             work=lambda: Work("fix", self._batch["spec"], self._tasks(), findings=to_fix, trouble=decided["trouble"]),
         )
-        stage.done(desk, order)
+        if desk.knew(name):
+            stage.done(desk, order)
+            return
+        with desk.watching(name):
+            stage.done(desk, order)
 
 
 def recalled(desk: Desk, batch: Mapping[str, Any]) -> list[Finding]:

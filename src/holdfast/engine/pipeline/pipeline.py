@@ -12,10 +12,12 @@ from typing import Any
 
 from holdfast.core.errors import HoldfastError
 from holdfast.core.stops import lookup, snippet
-from holdfast.engine.pipeline import tasks
-from holdfast.engine.pipeline.batches import FINAL, Planner, write_files
+from holdfast.engine.pipeline import tasks, trees
+from holdfast.engine.pipeline.batches import FINAL, Planner, check_claims, write_files
 from holdfast.engine.pipeline.desk import Desk, Halt, Moment, label
 from holdfast.engine.pipeline.gate import Gate, Passed, recalled
+
+_SHOWN = 8
 
 
 def work(desk: Desk) -> None:
@@ -58,12 +60,13 @@ def _batch(desk: Desk, batch: Mapping[str, Any]) -> None:
         desk.found = {one.id: (batch["shown"], one) for one in recalled(desk, batch)} | desk.found
         return
     base = _base(desk, name)
-    desk.run.step(f"{name}/begin", partial(_mark_begun, desk, batch))
-    tasks.work_on(desk, batch, base)
+    begun = desk.run.step(f"{name}/begin", partial(_begin, desk, batch))
+    tasks.work_on(desk, batch, base, begun)
     passed = Gate(desk, batch, base, _tiers(desk, batch), _taken(desk, batch)).go_through()
+    check_claims(desk, batch)
     _commit(desk, batch, base, passed, _title(batch), _body(batch))
     if batch["parallel"]:
-        desk.run.step(f"{name}/trees", partial(_close_trees, desk, batch))
+        desk.run.step(f"{name}/trees", partial(trees.close, desk, batch))
     desk.run.step(f"{name}/closed", lambda: None)
 
 
@@ -72,18 +75,10 @@ def _taken(desk: Desk, batch: Mapping[str, Any]) -> list[str]:
     return [*batch["taken"], *desk.found]
 
 
-def _mark_begun(desk: Desk, batch: Mapping[str, Any]) -> None:
+def _begin(desk: Desk, batch: Mapping[str, Any]) -> str | None:
+    found = trees.dirty(desk, batch)
     desk.parts.specs.mark({task["id"]: "in_progress" for task in batch["tasks"]})
-
-
-def _close_trees(desk: Desk, batch: Mapping[str, Any]) -> None:
-    for task in batch["tasks"]:
-        try:
-            kept = desk.parts.ground.close(tasks.tree_name(batch, task))
-        except HoldfastError as error:  # its work is committed; only the folder is left
-            kept = str(error)
-        if kept is not None:
-            desk.note(kept)
+    return found
 
 
 def _tiers(desk: Desk, batch: Mapping[str, Any]) -> tuple[str, ...]:
@@ -95,10 +90,10 @@ def _tiers(desk: Desk, batch: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _commit(desk: Desk, batch: Mapping[str, Any], base: str, passed: Passed, title: str, body: str) -> None:
-    name = label(batch)
+    name, earlier = label(batch), frozenset(desk.found)
     desk.found = {one.id: (batch["shown"], one) for one in passed.found} | desk.found
     at = str(desk.run.step(f"{name}/passed", desk.now))
-    desk.run.step(f"{name}/files", partial(write_files, desk, batch, base, passed.found, at))
+    desk.run.step(f"{name}/files", partial(write_files, desk, batch, base, passed.found, earlier, at))
     mark = desk.repo.milestone(title, body=body, tier=passed.tier, verification_commands=list(passed.commands))
     desk.tell(Moment("commit", name, str(mark.commit or ""), {"sidecar": mark.sidecar_written}))
 
@@ -124,8 +119,20 @@ def _final(desk: Desk, batch: Mapping[str, Any], start: str) -> None:
     everything = desk.run.step(f"{label(last)}/tasks", partial(_everything, desk))
     gate = Gate(desk, {**last, "tasks": everything}, start, ("tier0", "tier1", "tier2"), _taken(desk, batch))
     passed = gate.go_through()
-    if passed.fixes or passed.found:
+    left = desk.run.step(f"{label(last)}/left", partial(_left, desk))
+    if passed.fixes or passed.found or left:
         _commit(desk, last, base, passed, f"{snippet(batch['spec'])}: final review", "")
+
+
+def _left(desk: Desk) -> list[str]:
+    """What differs from the last commit when all has passed: a person's corrections, or what checks wrote. It is told."""
+    ground = desk.parts.ground
+    changed = ground.changed(ground.top, ground.where()[0] or "")
+    if changed:
+        desk.note(
+            f"batch-{FINAL}: {trees.listed(changed)} differs from the last commit, and is committed with the review"
+        )
+    return [trees.plain(path) for path in changed[:_SHOWN]]
 
 
 def _everything(desk: Desk) -> list[dict[str, str]]:

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from holdfast.core.briefs import Brief, Work, prompt, unreadable_report
+from holdfast.core.errors import HoldfastError
 from holdfast.core.events import Policy
 from holdfast.core.reports import FixReport, ImplementerReport, Kind, Report, ReviewerReport, TesterReport
 from holdfast.core.retry import seconds_until
@@ -55,6 +56,7 @@ class Order(NamedTuple):
     cwd: Callable[[], str]
     since: Callable[[], str]  # the commit or snapshot that shows the work tree as it was before
     work: Callable[[], Work]
+    besides: frozenset[str] = frozenset()  # files that others than this stage changed since then
 
     @property
     def mutates(self) -> bool:
@@ -76,7 +78,7 @@ def done(desk: Desk, order: Order) -> Report:
         if refusal is not None and not desk.knew(this.name):
             raise Halt(refusal[0], f"{this.name}: {refusal[1] or 'no reason was given'}")
         if refusal is not None:
-            before.append(f"an earlier attempt gave up ({refusal[1]}); since then a person let the run go on")
+            before.append(f"an earlier attempt does not count ({refusal[1]}); since then a person let the run go on")
     raise AssertionError
 
 
@@ -88,23 +90,43 @@ def _told_of(work: Callable[[], Work], before: Sequence[str]) -> Work:
 def _once(desk: Desk, order: Order) -> Report | None:
     if desk.settings.run.on_interrupted == "ask" and order.mutates and desk.was_open(order.name):
         _ask_first(desk, order)
+    if not order.mutates and desk.was_open(order.name):
+        _keep_output(desk, order)
     receipt: dict[str, Any] | None = desk.run.effect(order.name, Dispatch(desk, order))
     if receipt is None:
         return _settled(desk, order)
-    return msgspec.json.decode(desk.kept(receipt["report"]), type=REPORTS[order.kind])
+    report = msgspec.json.decode(desk.kept(receipt["report"]), type=REPORTS[order.kind])
+    return _unchanged(report) if receipt.get("unchanged") else report
+
+
+def _unchanged(report: Report) -> Report:
+    """A success without a change is a claim that nothing had to be changed, and has to show as much for it."""
+    said = "it reports success, changed no file, and its report shows no evidence that none had to be"
+    return msgspec.structs.replace(report, status="no_changes_needed", blocked_reason=said)
+
+
+def _keep_output(desk: Desk, order: Order) -> None:
+    """What a reviewer had said when it was cut off; of those who change files, the probe keeps it."""
+    left = desk.parts.agents.left(_key_of(desk, order), order.kind)
+    if left.output and left.report is None:
+        kept = desk.keep(left.output)
+        desk.run.step(f"{order.name}/cut off, output {kept[:16]}", lambda: {"output": kept})
+
+
+def _key_of(desk: Desk, order: Order) -> str:
+    return next(key for key, known in desk.run.state.effects.items() if known.step_id == order.name)
 
 
 def _settled(desk: Desk, order: Order) -> Report | None:
     """A person settled it: said to be done, it counts and is reviewed; given up, another attempt is made."""
-    key, known = next((key, one) for key, one in desk.run.state.effects.items() if one.step_id == order.name)
+    key = _key_of(desk, order)
     desk.parts.agents.left(key, order.kind)  # whoever is still at it is ended
-    return VOUCHED.get(order.kind) if known.status == "done" else None
+    return VOUCHED.get(order.kind) if desk.run.state.effects[key].status == "done" else None
 
 
 def _ask_first(desk: Desk, order: Order) -> None:
     """Ask a person about work that was cut off. Whoever may still be at it is ended before that."""
-    key = next(key for key, known in desk.run.state.effects.items() if known.step_id == order.name)
-    desk.parts.agents.left(key, order.kind)
+    desk.parts.agents.left(_key_of(desk, order), order.kind)
     question = f"{order.name} was interrupted. Let an agent go on with what is in the work tree?"
     if desk.run.ask(question, ["continue", "stop"], name=f"{order.name}/interrupted") == "stop":
         raise Halt("user_stopped", f"{order.name}: a person chose to stop")
@@ -115,7 +137,8 @@ def _refusal(report: Report | None) -> tuple[str, str] | None:
     if isinstance(report, (TesterReport, ImplementerReport, FixReport)) and report.status == "blocked":
         return "worker_blocked", report.blocked_reason
     if isinstance(report, ImplementerReport) and report.status == "no_changes_needed" and not _has_evidence(report):
-        return "insufficient_evidence", "it reports that nothing had to be changed, and shows nothing for it"
+        said = report.blocked_reason or "it reports that nothing had to be changed, and shows nothing for it"
+        return "insufficient_evidence", said
     return None
 
 
@@ -148,7 +171,7 @@ class Dispatch:
         desk, order = self._desk, self._order
         left = self._left or desk.parts.agents.left(key, order.kind)
         if left.report is not None and not order.mutates:
-            return self._receipt(Answered(left.agent, left.report, session=left.session))
+            return self._receipt(Answered(left.agent, left.report, session=left.session, output=left.output))
         self._wait_out()
         problem = Halt("worker_failed", f"{order.name}: there is no agent")
         for agent in order.agents:
@@ -239,7 +262,19 @@ class Dispatch:
             "money": answered.money,
             "output": desk.keep(answered.output) if answered.output else None,
             "tries": self._tries,
+            **({"unchanged": True} if self._changed_nothing(answered.report) else {}),
         }
+
+    def _changed_nothing(self, report: Report | None) -> bool:
+        """Whether it claims to have implemented something, and every file is as it was; the spec's own do not count."""
+        if not isinstance(report, ImplementerReport) or report.status != "success":
+            return False
+        ground, order, own = self._desk.parts.ground, self._order, f"{self._desk.parts.specs.path}/"
+        try:
+            changed = ground.changed(order.cwd(), order.since())
+        except HoldfastError:  # its folder is no work tree any more, which stops the run when its work is collected
+            return False
+        return all(path.startswith(own) or path in order.besides for path in changed)
 
     def _count(self, answered: Answered) -> None:
         if answered.tokens or answered.money:
@@ -305,12 +340,13 @@ class Dispatch:
         if left.unsure is not None:
             return Answer("unknown", left.unsure)
         if left.report is not None:
-            answered = Answered(left.agent, left.report, session=left.session, output=left.tail.encode())
+            answered = Answered(left.agent, left.report, session=left.session, output=left.output)
             return Answer("done", "its report was delivered", self._receipt(answered))
         changed = desk.parts.ground.changed(order.cwd(), order.since())
         more = f" and {len(changed) - _SHOWN} more" if len(changed) > _SHOWN else ""
         edits = f"{', '.join(changed[:_SHOWN])}{more} changed and are kept" if changed else "no file changed"
-        return Answer("not_done", "; ".join(("no report was delivered", edits, *left.evidence)))
+        output = (f"its output is artifact {desk.keep(left.output)}",) if left.output else ()
+        return Answer("not_done", "; ".join(("no report was delivered", edits, *left.evidence, *output)))
 
 
 def _is_only_unreadable(answered: Answered) -> bool:

@@ -6,6 +6,7 @@ changed the same lines are a stop with a reason, and both results stay where the
 
 from __future__ import annotations
 
+import posixpath
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -15,11 +16,10 @@ from typing import Any, NamedTuple
 from holdfast.core.briefs import Work
 from holdfast.core.errors import HoldfastError
 from holdfast.core.reports import ImplementerReport, Kind, Report, TesterReport
-from holdfast.engine.pipeline import stage
-from holdfast.engine.pipeline.desk import CutShort, Desk, Halt, first_of, label, step_name
+from holdfast.engine.pipeline import stage, trees
+from holdfast.engine.pipeline.desk import CutShort, Desk, Halt, first_of, label
 from holdfast.engine.pipeline.stage import Order
-
-PHASES: tuple[Kind, ...] = ("test", "implement")
+from holdfast.engine.pipeline.trees import PHASES, stage_name, tree_name
 
 
 class Site(NamedTuple):
@@ -29,13 +29,14 @@ class Site(NamedTuple):
     before: Callable[[str], str]
 
 
-def work_on(desk: Desk, batch: Mapping[str, Any], base: str) -> None:
-    """All tasks of a batch through their phases, and their results in the main work tree."""
-    before = desk.parts.ground.refs()
+def work_on(desk: Desk, batch: Mapping[str, Any], base: str, begun: str | None) -> None:
+    """All tasks of a batch through their phases, and their results in the main work tree.
+
+    `begun` is the artifact that names what differed from the last commit when a parallel batch began.
+    """
     claims: list[str] = []
-    _work_on(desk, batch, base, claims)
-    for sentence in desk.parts.ground.moved(before):
-        desk.note(f"{label(batch)}: an agent moved a ref: {sentence}")
+    with desk.watching(label(batch)):
+        _work_on(desk, batch, base, begun, claims)
     if claims and desk.run.resumed:
         _is_there(desk, batch, base, claims)
 
@@ -53,9 +54,9 @@ def _is_there(desk: Desk, batch: Mapping[str, Any], base: str, claims: Sequence[
     desk.note(f"{label(batch)}: {said}; the run goes on without it")
 
 
-def _work_on(desk: Desk, batch: Mapping[str, Any], base: str, claims: list[str]) -> None:
+def _work_on(desk: Desk, batch: Mapping[str, Any], base: str, begun: str | None, claims: list[str]) -> None:
     if batch["parallel"]:
-        _side_by_side(desk, batch, base, claims)
+        _side_by_side(desk, batch, base, begun, claims)
         return
     site = Site(lambda: desk.parts.ground.top, lambda name: desk.snapshot(f"before {name}"))
     for task in batch["tasks"]:
@@ -65,8 +66,9 @@ def _work_on(desk: Desk, batch: Mapping[str, Any], base: str, claims: list[str])
 def phases(desk: Desk, batch: Mapping[str, Any], task: Mapping[str, Any], site: Site, claims: list[str]) -> None:
     """Each phase of one task. `claims` gets the files that it is reported to be implemented in."""
     said: list[str] = []
+    tests: frozenset[str] = frozenset()
     for kind in (kind for kind in PHASES if kind in batch["phases"]):
-        name = f"{label(batch)}/{step_name(task['id'])}/{kind}"
+        name = stage_name(desk, batch, task, kind)
         if not desk.knew(name):
             site.before(name)  # the evidence, before the intent
         order = Order(
@@ -78,9 +80,12 @@ def phases(desk: Desk, batch: Mapping[str, Any], task: Mapping[str, Any], site: 
             cwd=site.cwd,
             since=partial(site.before, name),
             work=partial(_work, desk, batch, task, kind, tuple(said)),
+            besides=tests,
         )
         report = stage.done(desk, order)
         said += _told(report)
+        if isinstance(report, TesterReport) and batch["parallel"]:
+            tests = frozenset(map(posixpath.normpath, report.test_files))
         if isinstance(report, ImplementerReport) and report.status == "success":
             claims += report.implementation_files
 
@@ -105,20 +110,24 @@ def _told(report: Report) -> list[str]:
 # --- side by side
 
 
-def _side_by_side(desk: Desk, batch: Mapping[str, Any], base: str, claims: list[str]) -> None:
-    tasks, failed = batch["tasks"], threading.Event()
+def _side_by_side(desk: Desk, batch: Mapping[str, Any], base: str, begun: str | None, claims: list[str]) -> None:
+    tasks, failed, name = batch["tasks"], threading.Event(), f"{label(batch)}/merge"
+    if not desk.knew(name):
+        trees.check_there(desk, batch)
     with ThreadPoolExecutor(min(desk.settings.run.parallel, len(tasks)), "holdfast-task") as pool:
         failures = together(
             desk, pool, [partial(_in_own_tree, desk, batch, task, base, failed, claims) for task in tasks]
         )
     if failure := first_of(failures):
         raise failure
-    name = f"{label(batch)}/merge"
+    if not desk.knew(name):
+        trees.check_there(desk, batch)
+        trees.check_meanwhile(desk, batch, base, begun)
     try:
-        desk.run.effect(name, partial(_bring_in, desk, batch, base), batch["number"], policy="idempotent")
+        desk.run.effect(name, partial(trees.bring_in, desk, batch, base), batch["number"], policy="idempotent")
     except HoldfastError as error:
-        where = [f"{task['id']}: {desk.parts.ground.open(tree_name(batch, task), base)}" for task in tasks]
-        raise Halt(error.reason, str(error), *where) from error
+        where = [f"{task['id']}: {desk.parts.ground.path(tree_name(batch, task))}" for task in tasks]
+        raise Halt(error.reason, str(error), *filter(None, (error.advice,)), *where) from error
 
 
 def together(desk: Desk, pool: ThreadPoolExecutor, jobs: Sequence[Callable[[], Any]]) -> list[BaseException | None]:
@@ -131,10 +140,6 @@ def together(desk: Desk, pool: ThreadPoolExecutor, jobs: Sequence[Callable[[], A
         for future in futures:
             future.cancel()
         raise
-
-
-def tree_name(batch: Mapping[str, Any], task: Mapping[str, Any]) -> str:
-    return f"{batch['number']}-{task['place']}"
 
 
 def _in_own_tree(
@@ -154,11 +159,3 @@ def _in_own_tree(
     except BaseException:
         failed.set()
         raise
-
-
-def _bring_in(desk: Desk, batch: Mapping[str, Any], base: str, number: str) -> dict[str, Any]:
-    """Merge what the tasks left into the main work tree, as all of it is now: a person may have had a hand in it."""
-    ground = desk.parts.ground
-    collected = [(task["id"], ground.collect(tree_name(batch, task))) for task in batch["tasks"]]
-    ours = desk.snapshot(f"before batch-{number}/merge, start {desk.run.state.resumes + 1}")
-    return {"collected": dict(collected), "paths": ground.bring_in(base, ours, collected)}

@@ -1,0 +1,140 @@
+"""Work trees of tasks when they go: what git ignores in them is moved aside, and work that is not brought in stays a commit."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from holdfast.adapters.git.merging import MergeConflict, merge
+from holdfast.adapters.ground import put_away
+from tests.adapters.git_kit import Kit
+from tests.adapters.test_merging import side
+from tests.adapters.test_trees import head, put, trees_of, workspace_of
+
+OWN = "specs/one/tasks.yaml"
+
+
+@pytest.fixture
+def kit(tmp_path):
+    return Kit(tmp_path)
+
+
+def ready(kit):
+    kit.write(".gitignore", ".holdfast/\n*.db\ncache/\n__pycache__/\n.venv\n")
+    kit.commit("rules")
+    return trees_of(kit)
+
+
+# --- ignored
+
+
+def test_ignored_files_are_named_and_moved_and_caches_are_not(kit):
+    tasks = ready(kit)
+    path = tasks.open("T1", head(kit))
+    for name in ("x.db", "cache/a/b", "a/__pycache__/m.pyc", "m/y.db", b"\xe9.db"):
+        put(path, name)
+    assert sorted(map(os.fsencode, tasks.ignored("T1"))) == [b"cache/", b"m/", b"x.db", b"\xe9.db"]
+    left = tasks.close("T1")
+    assert left is not None and left.path == os.path.join(tasks.folder, "ignored", "T1") and "x.db" in left.why
+    found = sorted(os.listdir(os.fsencode(left.path)))
+    assert found == [b"cache", b"m", b"x.db", b"\xe9.db"] and not os.path.exists(path)
+
+
+def test_our_own_links_are_not_moved(kit):
+    tasks = ready(kit)
+    (kit.top / ".venv").mkdir()
+    path = tasks.open("T1", head(kit))
+    assert tasks.link("T1", [".venv"]) == [".venv"]
+    put(path, "x.db")
+    assert tasks.ignored("T1") == ["x.db"]
+    tasks.close("T1")
+    assert os.listdir(os.path.join(tasks.folder, "ignored", "T1")) == ["x.db"] and (kit.top / ".venv").is_dir()
+
+
+def test_what_was_moved_before_is_not_overwritten(kit):
+    tasks = ready(kit)
+    for text in ("first", "second"):
+        put(tasks.open("T1", head(kit)), "x.db", text)
+        tasks.close("T1")
+    home = os.path.join(tasks.folder, "ignored")
+    assert sorted(os.listdir(home)) == ["T1", "T1-2"]
+    with open(os.path.join(home, "T1", "x.db")) as file:
+        assert file.read() == "first"
+
+
+# --- standing, and putting away
+
+
+def test_whether_a_tree_stands(kit):
+    tasks = ready(kit)
+    assert tasks.standing("T1") == "none"
+    path = tasks.open("T1", head(kit))
+    assert tasks.standing("T1") == "open"
+    os.rename(path, kit.top.parent / "away")
+    assert tasks.standing("T1") == "gone"
+
+
+def test_put_away_keeps_work_and_leaves_what_no_commit_can_hold(kit):
+    tasks = ready(kit)
+    paths = {name: tasks.open(name, head(kit)) for name in ("T1", "T2", "T3", "T4")}
+    put(paths["T1"], "made.txt", "made\n")
+    kit.git("init", "-q", "inner", at=paths["T3"])
+    put(paths["T3"], "inner/main.c")
+    kit.git("add", "-A", at=os.path.join(paths["T3"], "inner"))
+    kit.git(
+        "-c",
+        "user.name=a",
+        "-c",
+        "user.email=a@example.org",
+        "commit",
+        "-q",
+        "-m",
+        "inner",
+        at=os.path.join(paths["T3"], "inner"),
+    )
+    os.unlink(os.path.join(paths["T4"], ".git"))
+    said = put_away(workspace_of(kit), "r1", str(kit.top / "nothing"))
+    assert len(said) == 3  # of T2 there is nothing to say
+    sha = said[0].split("`")[1].removeprefix("git show ")
+    assert kit.git("show", f"{sha}:made.txt") == "made"
+    assert paths["T3"] in said[1] and "git worktree remove --force" in said[1] and os.path.exists(paths["T3"])
+    assert paths["T4"] in said[2] and os.path.exists(paths["T4"])
+    assert not os.path.exists(paths["T1"]) and not os.path.exists(paths["T2"])
+    assert put_away(workspace_of(kit), "another", "") == []
+
+
+# --- files that are ours to write
+
+
+def test_a_conflict_in_a_file_of_ours_is_left_out_and_the_rest_is_merged(kit):
+    kit.write(OWN, "status: pending\n")
+    kit.write("b.txt", "b\n")
+    base = kit.commit("spec") or head(kit)
+    ours = side(kit, base, {OWN: "status: in_progress\n"})
+    theirs = side(kit, base, {OWN: "status: completed\n", "b.txt": "other\n", "new/c.txt": "c\n"})
+    made = merge(workspace_of(kit).git, base, ours, [("T1", theirs)], [OWN])
+    assert made.left_out == (("T1", OWN),)
+    assert kit.git("show", f"{made.tree}:{OWN}") == "status: in_progress"
+    assert (kit.git("show", f"{made.tree}:b.txt"), kit.git("show", f"{made.tree}:new/c.txt")) == ("other", "c")
+
+
+@pytest.mark.parametrize(("ours", "theirs"), [("changed\n", None), (None, "changed\n")])
+def test_a_file_of_ours_that_one_side_removed_stays_as_we_have_it(kit, ours, theirs):
+    kit.write(OWN, "status: pending\n")
+    base = kit.commit("spec") or head(kit)
+    one, other = side(kit, base, {OWN: ours}), side(kit, base, {OWN: theirs})
+    made = merge(workspace_of(kit).git, base, one, [("T1", other)], [OWN])
+    assert made.left_out == (("T1", OWN),)
+    assert (OWN in kit.git("ls-tree", "-r", "--name-only", made.tree)) == (ours is not None)
+
+
+def test_a_conflict_elsewhere_too_is_a_conflict(kit):
+    kit.write(OWN, "status: pending\n")
+    kit.write("b.txt", "b\n")
+    base = kit.commit("spec") or head(kit)
+    ours = side(kit, base, {OWN: "status: in_progress\n", "b.txt": "mine\n"})
+    theirs = side(kit, base, {OWN: "status: completed\n", "b.txt": "other\n"})
+    with pytest.raises(MergeConflict) as caught:
+        merge(workspace_of(kit).git, base, ours, [("T1", theirs)], [OWN])
+    assert "b.txt" in caught.value.paths

@@ -1,0 +1,116 @@
+"""What `holdfast resume` says of a repository that differs: each command that it names helps, and nothing is done twice."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+
+import pytest
+
+from tests.cli.test_checkpoint import environ, holdfast, home, repo, run, told
+
+__all__ = ["environ", "home", "repo"]  # fixtures
+
+WORK = """
+import os, signal, sys, holdfast
+with holdfast.run('mission') as run:
+    place = run.workspace('.')
+    for name in 'abc':
+        open(name + '.txt', 'w').write(name)
+        place.milestone('part ' + name)
+        if name == sys.argv[1]: os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+@pytest.fixture
+def killed(repo, environ, tmp_path):
+    """A run that was killed after its second milestone; the run and its program."""
+    (tmp_path / "work.py").write_text(WORK)
+    holdfast(repo, environ, "init")
+    run([sys.executable, str(tmp_path / "work.py"), "b"], repo, environ, code=-9)
+    (row,) = told(repo, environ, "resume")["unfinished"]
+    return row["run_id"], [sys.executable, str(tmp_path / "work.py"), "none"]
+
+
+def subjects(top, environ):
+    return run(["git", "log", "--format=%s"], top, environ).splitlines()
+
+
+def ways(top, environ, run_id):
+    return told(top, environ, "resume", run_id, "--plan")["next_actions"]
+
+
+# --- what helps
+
+
+def test_on_another_branch_the_advice_is_to_go_back(repo, environ, killed):
+    run(["git", "switch", "-q", "-c", "other"], repo, environ)
+    back, approve = ways(repo, environ, killed[0])
+    assert back == "git switch main" and "--approve" in approve
+    run(shlex.split(back), repo, environ)
+    assert ways(repo, environ, killed[0])[0] == f"holdfast resume {killed[0]} -- COMMAND"
+    holdfast(repo, environ, "resume", killed[0], "--", *killed[1])
+
+
+def test_for_a_lost_milestone_and_a_clean_tree_nothing_is_to_be_kept_aside(repo, environ, killed):
+    run(["git", "reset", "-q", "--hard", "HEAD~1"], repo, environ)
+    (approve,) = ways(repo, environ, killed[0])
+    assert "--approve" in approve
+    holdfast(repo, environ, *shlex.split(approve)[1:-1], *killed[1])
+
+
+def test_uncommitted_work_can_be_kept_aside(repo, environ, killed):
+    (repo / "half.txt").write_text("half")
+    aside, _ = ways(repo, environ, killed[0])
+    assert aside == f"holdfast resume {killed[0]} --snapshot -- COMMAND"
+
+
+# --- a clone without its history
+
+
+def shallow(repo, environ, tmp_path):
+    clone = tmp_path / "clone"
+    run(["git", "clone", "-q", "--depth", "1", f"file://{repo}", str(clone)], tmp_path, environ)
+    return clone
+
+
+def test_in_a_shallow_clone_old_milestones_are_not_made_again(repo, environ, tmp_path, killed):
+    run_id, command = killed
+    clone = shallow(repo, environ, tmp_path)
+    assert told(clone, environ, "resume")["shallow"] and told(clone, environ, "resume", run_id)["shallow"]
+    assert "git fetch --unshallow" in holdfast(clone, environ, "resume")
+    holdfast(clone, environ, "resume", run_id, "--", *command, code=41)
+    assert subjects(clone, environ) == ["checkpoint: part b"]
+    run(["git", "fetch", "-q", "--unshallow"], clone, environ)
+    holdfast(clone, environ, "resume", run_id, "--", *command)
+    assert subjects(clone, environ)[:4] == ["checkpoint: part c", "checkpoint: part b", "checkpoint: part a", "first"]
+
+
+@pytest.mark.parametrize("later", [False, True])
+def test_nor_with_a_log_whose_repository_is_gone(repo, environ, tmp_path, killed, later):
+    """At the last milestone the clone is recognised; behind it, nobody can tell, until its history is there."""
+    run_id, command = killed
+    if later:
+        run(["git", "commit", "-q", "--allow-empty", "-m", "later"], repo, environ)
+    clone = shallow(repo, environ, tmp_path)
+    os.rename(repo / ".holdfast", tmp_path / "store")
+    os.rename(repo, tmp_path / "elsewhere")
+    environ["HOLDFAST_STORE"] = str(tmp_path / "store")
+    if later:
+        deepen, _ = ways(clone, environ, run_id)
+        holdfast(clone, environ, "resume", run_id, "--", *command, code=41)
+        assert deepen == "git fetch --unshallow" and subjects(clone, environ) == ["later"]
+        run(["git", "fetch", "-q", "--unshallow", f"file://{tmp_path / 'elsewhere'}"], clone, environ)
+    holdfast(clone, environ, "resume", run_id, "--", *command)
+    assert len([line for line in subjects(clone, environ) if line.startswith("checkpoint: ")]) == 3 - (not later)
+    assert subjects(clone, environ)[0] == "checkpoint: part c"
+
+
+def test_a_run_that_a_shallow_clone_does_not_show_is_told_to_be_perhaps_further_back(repo, environ, tmp_path, killed):
+    run(["git", "commit", "-q", "--allow-empty", "-m", "later"], repo, environ)
+    clone = shallow(repo, environ, tmp_path)
+    holdfast(clone, environ, "resume", killed[0], code=66)
+    (fetch,) = [line for line in holdfast(clone, environ, "resume").split("`") if line.startswith("git ")]
+    run(shlex.split(fetch), clone, environ)
+    assert told(clone, environ, "resume", killed[0])["mirrored"][0]["run_id"] == killed[0]

@@ -1,0 +1,236 @@
+"""What a run of a spec tells, keeps and carries on: deferred issues, lines for programs, output of those who were killed."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+
+import pytest
+
+from holdfast.core import stops
+from holdfast.core.events import EffectSettled, StepFinished
+from tests.pipeline.kit import (
+    CHAIN,
+    NOTHING,
+    ONE,
+    QUICK,
+    SPEC,
+    STARTED,
+    TWO,
+    Answer,
+    Project,
+    build,
+    carrying,
+    is_stop,
+    report,
+    review,
+    wait_for,
+    write,
+)
+
+CHECKPOINT = f"specs/active/{SPEC}/checkpoint.yaml"
+DONE = [write("kit/words.py", "WORDS = 1\n"), report(implementation_files=["kit/words.py"])]
+MEDIUM = {"severity": "medium", "location": "kit/words.py:1", "description": "hm", "gate": "style", "task": "T1"}
+
+
+# --- deferred issues
+
+
+def test_a_deferred_issue_that_a_person_took_out_does_not_come_back(tmp_path):
+    blocked = [[report(status="blocked", blocked_reason="wait")], [write("kit/count.py", "N = 1\n"), report()]]
+    other = {**MEDIUM, "description": "another", "task": "T3"}
+    acts = {
+        "implement/T1": DONE,
+        "implement/T3": blocked,
+        "review/batch-1/1": [review(MEDIUM)],
+        "review/batch-2/1": [review(MEDIUM, other)],
+        "review/*": [review(MEDIUM)],
+    }
+    project = build(tmp_path, CHAIN, acts, QUICK)
+    is_stop(project, project.run(), "worker_blocked")
+    text = project.read(CHECKPOINT)
+    start, end = text.index("  deferred_issues:"), text.index("\n  # Who reviews")
+    assert 'description: "hm"' in text[start:end]
+    project.write(CHECKPOINT, f"{text[:start]}  deferred_issues: []\n{text[end:]}")
+    assert project.resume().code == 0
+    kept = project.read(CHECKPOINT)
+    assert 'description: "hm"' not in kept and kept.count('description: "another"') == 1
+
+
+# --- lines for programs
+
+
+def lines_of(answer: Answer) -> list[dict[str, str]]:
+    return [json.loads(line) for line in answer.err.splitlines()]
+
+
+def test_with_json_every_line_on_standard_error_is_an_object(tmp_path):
+    acts = {"implement/T1": DONE, "implement/T3": [[report(status="blocked", blocked_reason="wait")], []]}
+    project = build(tmp_path, CHAIN, acts, (*QUICK, "report_retries = 0"))
+    untrusted = project.holdfast("run", SPEC, "--json")
+    assert [line["moment"] for line in lines_of(untrusted)] == ["error"] and untrusted.data["error"]["reason"]
+    assert lines_of(untrusted)[0]["name"] == "untrusted"
+    told = lines_of(project.run("--json"))
+    assert {line["moment"] for line in told} == {"batch", "start", "end", "commit", "note"}
+    assert any("stopped: worker_blocked" in line["text"] for line in told)
+    project.write("kit/mine.py", "MINE = 1\n")
+    told = lines_of(project.resume("--json"))
+    assert any("stopped: worker_failed" in line["text"] for line in told)
+    assert [line["moment"] for line in lines_of(project.holdfast("resume", "nobody", "--json"))] == ["error"]
+
+
+# --- what an agent had said when it was killed
+
+
+def heard(project: Project) -> bool:
+    return any(b"so far" in path.read_bytes() for path in project.top.glob(".holdfast/runs/*/stages/*/output.log"))
+
+
+def killed_in(project: Project, stage: str) -> None:
+    """Kill the run and its agents in the middle of a stage, when what the agent says has been heard."""
+    process = project.start("run", SPEC, "--yes")
+    STARTED.append((project, process))
+    wait_for(lambda: project.starts(stage) and heard(project))
+    process.kill()
+    process.communicate()
+    for pid in carrying(project.run_id):
+        os.kill(pid, signal.SIGKILL)
+
+
+SAY = [{"do": "say", "text": "as it was so far"}, {"do": "sleep", "seconds": 60}]
+
+
+def test_the_output_of_an_agent_that_was_killed_is_kept_and_named_once(tmp_path):
+    project = build(tmp_path, ONE, {"implement/T1": [SAY, DONE]}, QUICK)
+    killed_in(project, "implement/T1")
+    assert project.resume().code == 0
+    (settled,) = [one for one in project.events() if isinstance(one, EffectSettled)]
+    digest = settled.evidence.partition("its output is artifact ")[2]
+    assert b"as it was so far" in project.artifact(digest)
+    assert "as it was so far" in project.holdfast("show", project.run_id, digest, "--raw").out
+
+
+def test_so_is_that_of_a_reviewer(tmp_path):
+    project = build(tmp_path, ONE, {"implement/T1": DONE, "review/batch-1/1": [SAY, [review()]]}, QUICK)
+    killed_in(project, "review/batch-1/1")
+    assert project.resume().code == 0
+    (kept,) = [one for one in project.events() if isinstance(one, StepFinished) and "cut off, output" in one.step_id]
+    assert b"as it was so far" in project.artifact(kept.output["output"])
+
+
+def test_what_was_said_before_a_report_that_was_delivered_is_all_kept(tmp_path):
+    last = {"do": "report", "with": {"status": "success", "implementation_files": ["kit/words.py"]}}
+    long = [
+        {"do": "say", "text": "the beginning " + "x" * 9000 + " so far"},
+        DONE[0],
+        last,
+        {"do": "sleep", "seconds": 60},
+    ]
+    project = build(tmp_path, ONE, {"implement/T1": [long]}, QUICK)
+    process = project.start("run", SPEC, "--yes")
+    STARTED.append((project, process))
+    wait_for(lambda: heard(project) and list(project.top.glob(".holdfast/runs/*/stages/*/report.json")))
+    process.kill()
+    process.communicate()
+    assert project.resume().code == 0
+    (settled,) = [one for one in project.events() if isinstance(one, EffectSettled)]
+    assert b"the beginning" in project.artifact(settled.receipt["output"])
+
+
+# --- a success without a change
+
+
+def test_a_success_that_changed_no_file_is_no_success_unless_it_shows_why(tmp_path):
+    claim = [report(implementation_files=["kit/words.py"], test_output="OK")]
+    project = build(tmp_path, ONE, {"implement/T1": [claim, DONE]}, QUICK)
+    handed = is_stop(project, project.run(), "insufficient_evidence")
+    assert "changed no file" in str(handed["signals"])
+    assert project.resume().code == 0
+    assert project.starts("implement/T1") == 2
+    assert any("an earlier attempt does not count" in text for text in project.prompts())
+
+
+def test_with_something_to_show_it_passes(tmp_path):
+    shown = [report(evidence={"commands_run": [{"command": "true", "exit_code": 0}]})]
+    project = build(tmp_path, ONE, {"implement/T1": shown}, QUICK)
+    assert project.run().code == 0
+
+
+@pytest.mark.parametrize("parallel", [1, 2])
+def test_the_tests_of_a_task_are_not_its_implementation(tmp_path, parallel):
+    acts = {
+        "test/T1": [write("tests/test_words.py", NOTHING), report(test_files=["./tests/test_words.py"])],
+        "implement/T1": [report()],
+    }
+    project = build(tmp_path, TWO, acts, (f"parallel = {parallel}",))
+    is_stop(project, project.run(), "insufficient_evidence")
+
+
+def test_what_a_person_did_by_hand_after_that_counts(tmp_path):
+    project = build(tmp_path, ONE, {"implement/T1": [report()]}, QUICK)
+    is_stop(project, project.run(), "insufficient_evidence")
+    project.write("kit/words.py", "WORDS = 1\n")
+    assert project.resume().code == 0
+    assert "kit/words.py" in project.tree()
+
+
+# --- files that git does not take, or that have no name of letters
+
+
+def test_a_spec_that_git_ignores_is_told_of_once(tmp_path):
+    blocked = [[report(status="blocked", blocked_reason="wait")], [write("kit/count.py", "N = 1\n"), report()]]
+    project = build(tmp_path, CHAIN, {"implement/T1": DONE, "implement/T3": blocked}, QUICK)
+    project.git("rm", "-rq", "--cached", "specs")
+    project.write(".gitignore", "__pycache__/\nspecs/\n")
+    project.commit()
+    answer = project.run()
+    assert "checkpoint.yaml: written after each batch all the same, and in no commit" in answer.err
+    assert project.resume().code == 0
+    assert sum("git ignores specs/active/text-kit/tasks.yaml" in text for text in project.notes()) == 1
+
+
+def test_one_that_is_tracked_is_not(tmp_path):
+    project = build(tmp_path, ONE, {"implement/T1": DONE}, QUICK)
+    project.write(".gitignore", "__pycache__/\nspecs/\n")
+    project.write(CHECKPOINT, "checkpoint: {}\n")
+    project.git("add", "-f", CHECKPOINT)
+    project.commit()
+    assert project.run().code == 0
+    assert not any("git ignores" in text for text in project.notes())
+
+
+NAMED = {"do": "run", "argv": ["sh", "-c", "touch \"kit/$(printf 'a\\351b')\""]}
+
+
+@pytest.mark.parametrize("spec", [ONE, TWO], ids=["alone", "parallel"])
+def test_a_file_whose_name_is_no_text_is_committed_like_any_other(tmp_path, spec):
+    acts = {"implement/T1": [[NAMED, *SAY], [*DONE]]}
+    project = build(tmp_path, spec, acts, QUICK)
+    killed_in(project, "implement/T1")
+    assert project.resume().code == 0
+    assert r"kit/a\351b" in project.git("ls-tree", "-r", "--name-only", "HEAD")
+    assert any(r"kit/a\udce9b" in one.evidence for one in project.events() if isinstance(one, EffectSettled))
+
+
+# --- a spec that is over
+
+
+def test_a_spec_that_is_complete_is_said_to_be_and_what_can_be_done(tmp_path):
+    project = build(tmp_path, ONE, {"implement/T1": DONE}, QUICK)
+    assert project.run().code == 0
+    answer = project.resume()
+    assert answer.code == stops.exit_code("not_resumable")
+    assert f"The last run of text-kit is complete: {project.run_id}." in answer.err
+    assert "`holdfast run text-kit`" in answer.err
+    assert project.holdfast("show", project.run_id).code == 0
+    project.write("kit/words.py", "WORDS = 2\n")
+    project.commit()
+    assert project.run("--plan").code == 0
+
+
+def test_so_is_one_that_was_cancelled(tmp_path):
+    project = build(tmp_path, ONE, {"implement/T1": [report(status="blocked")]}, QUICK)
+    is_stop(project, project.run(), "worker_blocked")
+    assert project.holdfast("cancel", project.run_id).code == 0
+    assert "The last run of text-kit ended for good (cancelled)" in project.resume().err
