@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import sys
 
 import msgspec
@@ -27,7 +28,7 @@ def section(kind: str, event: type[Event]) -> str:
     fields = msgspec.structs.fields(event)
     listed = ", ".join(field.name if field.required else f"[{field.name}]" for field in fields)
     when = ", ".join(sorted(LEGAL[event]))
-    said = f"{event.__doc__.strip()}\n\n" if event.__doc__ and event.__doc__ != Event.__doc__ else ""
+    said = f"{inspect.cleandoc(event.__doc__)}\n\n" if event.__doc__ and event.__doc__ != Event.__doc__ else ""
     facts = f"Class `{event.__name__}`, version {event.version}. Fields: {listed}. While the run is: {when}."
     return f"\n## `{kind}`\n\n{said}{facts}\n"
 
