@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from holdfast.testing.crashlab import table
+from tests.crash.alone import alone
 from tests.crash.campaign import CAMPAIGN
 
 SEED = int(os.environ.get("HOLDFAST_CRASH_SEED", "20261116"))
@@ -15,9 +15,9 @@ MAY_REFUSE = ("bit flips", "zeroed")
 @pytest.mark.parametrize("entry", CAMPAIGN, ids=lambda entry: entry.name.replace(" ", "-"))
 def test_every_acknowledged_event_survives(entry, record_property, skip_or_fail):
     skip_or_fail(entry.available())
-    report = entry.run(entry.points, SEED)
-    record_property("crash", (entry.name, report.points, report.counts, len(report.violations)))
-    assert report.violations == [], table([report])
-    assert report.points > 0
+    found = alone(entry, SEED)
+    record_property("crash", (entry.name, found.points, found.counts, found.violations))
+    assert found.violations == 0, found.told
+    assert found.points > 0
     if not entry.name.startswith(MAY_REFUSE):
-        assert report.counts["refused"] == 0, table([report])
+        assert found.counts["refused"] == 0, found.told
