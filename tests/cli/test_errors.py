@@ -13,6 +13,7 @@ from pathlib import Path
 import click
 import pytest
 
+from holdfast import app
 from holdfast.cli.main import perform
 from holdfast.cli.output import escape
 from holdfast.cli.verbs import VERBS, cli
@@ -61,6 +62,7 @@ def test_an_error_is_also_json_when_asked(holdfast, make_run):
     assert (error["reason"], error["exit_code"]) == ("not_found", 66)
     assert "nobody" in error["message"] and error["advice"]
     assert "nobody" in answer.err
+    assert len(answer.out.splitlines()) == 1, "a program that reads lines reads this one too"
 
 
 @pytest.mark.parametrize(
@@ -72,6 +74,16 @@ def test_a_place_that_cannot_be_a_store_is_named(holdfast, place, code):
     answer = holdfast("status", HOLDFAST_STORE=place)
     assert answer.code == code
     assert "Traceback" not in answer.err
+
+
+def test_a_path_that_is_no_text_is_refused_before_anything_is_made(holdfast, tmp_path):
+    place = str(tmp_path / "bad\udcff" / "holdfast.db")
+    for verb in ("status", "verify"):
+        answer = holdfast(verb, HOLDFAST_STORE=place)
+        assert answer.code == 64 and "bad" in answer.err and "not valid UTF-8" in answer.err
+    with pytest.raises(errors.UsageError, match="not valid UTF-8"):
+        app.open_store(place)
+    assert [path.name for path in tmp_path.iterdir()] == ["home"]
 
 
 def test_a_password_in_an_address_is_never_shown(holdfast):

@@ -131,3 +131,10 @@ def test_what_was_changed_behind_our_back_is_not_shown_as_if_it_were_written(hol
         assert (answer.code, answer.out) == (exit_code("log_damaged"), ""), thing
     assert holdfast("show", "run-1", "2").code == 0
     assert b"forge" in holdfast("show", "run-1", "3", "--raw").out.encode()
+
+
+def test_only_an_event_or_an_artifact_has_bytes(holdfast, rich_run):
+    answer = holdfast("show", "run-1", "build", "--raw")
+    assert answer.code == exit_code("usage_error")
+    assert "Only an event or an artifact has bytes to write." in answer.err
+    assert holdfast("show", "run-1", "nobody", "--raw").code == exit_code("not_found")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -16,6 +16,7 @@ from holdfast.core.events import Extension, NoteRecorded, RunFinished, RunStarte
 from holdfast.core.values import Owner, Projection
 from holdfast.engine.log import RunLog, World, verify_run
 from holdfast.engine.transfer import check_artifacts
+from holdfast.ports import Head, Record
 from holdfast.stores.memory import MemoryStore
 
 RUN = "run-1"
@@ -308,3 +309,45 @@ def test_an_export_to_a_pipe_is_the_file(place, tmp_path, capsysbinary):
 
 def test_json_and_the_export_itself_do_not_share_a_pipe(place, capsys):
     assert perform(["export", "run-1", "-", "--json"]) == stops.exit_code("usage_error")
+
+
+class Moving(MemoryStore):
+    """A store whose run goes on between any two looks at it."""
+
+    log: RunLog | None = None
+
+    def go_on(self) -> None:
+        log, self.log = self.log, None
+        if log is not None:
+            log.record(NoteRecorded(text="meanwhile"))
+            self.save_snapshot(RUN, log.state.seq, b"of a state that the walk does not reach")
+            self.log = log
+
+    def head(self, run_id: str) -> Head | None:
+        found = super().head(run_id)
+        self.go_on()
+        return found
+
+    def read(self, run_id: str, after: int = 0, limit: int | None = None) -> Iterator[Record]:
+        self.go_on()
+        return super().read(run_id, after, limit)
+
+
+def test_a_run_that_is_being_written_is_not_accused():
+    store = Moving()
+    log = RunLog(store, RUN, a_world())
+    log.record(RunStarted(mission_id="m"), NoteRecorded(text="n"))
+    store.log = log
+    found = verify_run(store, RUN)
+    assert (found.events, found.findings) == (2, ())
+    assert log.state.seq > 3
+
+
+def test_events_behind_a_head_that_stays_are_accused(store, monkeypatch):
+    head = store.head(RUN)
+    with RunLog(store, RUN, a_world()._replace(new_op=lambda: "f" * 32)) as log:
+        log.record(NoteRecorded(text="more"))
+    monkeypatch.setattr(store, "head", lambda run_id: head)
+    (finding,) = verify_run(store, RUN).findings
+    assert (finding.seq, finding.reason) == (7, errors.LogDamaged.reason)
+    assert "says event 6, its log ends at 7" in finding.problem

@@ -19,16 +19,19 @@ from holdfast.core.errors import (
     LeaseLost,
     NewerSchema,
     NotFound,
+    StoreBroken,
     StoreBusy,
     StoreClosed,
     StoreForeign,
+    StoreFull,
     StoreReadOnly,
     StoreReplaced,
+    StoreUnreadable,
     TailLost,
 )
 from holdfast.core.events import NoteRecorded, RunStarted
 from holdfast.engine.log import RunLog, verify_run
-from holdfast.stores import sqlite_file
+from holdfast.stores import sqlite, sqlite_file
 from holdfast.stores.sqlite import SqliteStore
 from holdfast.testing.author import ANOTHER, SOMEBODY
 from holdfast.testing.store_suite import StoreSuite
@@ -500,3 +503,137 @@ def test_a_text_file_is_not_a_store(tmp_path):
         with pytest.raises(StoreForeign):
             open_at(tmp_path, read_only=read_only)
     assert path.read_text().startswith("this is not")
+
+
+# --- a store at rest that is written while it is read
+
+
+@pytest.fixture
+def resting(tmp_path):
+    """A store whose log is empty, opened for reading, with a run of many pages."""
+    with open_at(tmp_path) as store, begun(store) as log:
+        log.record(*[NoteRecorded(text="x" * 300) for _ in range(1999)])
+    assert os.path.getsize(f"{store.path}-wal") == 0
+    with open_at(tmp_path, read_only=True) as reader:
+        yield reader
+
+
+def write_more(folder):
+    """Enough that the pages reach the database file itself, the old ones too."""
+    with open_at(folder) as store, begun(store) as log, begun(store, "run-2", seed=2) as other:
+        for _ in range(5):
+            other.record(*[NoteRecorded(text="z" * 300) for _ in range(400)])
+            log.record(*[NoteRecorded(text="y" * 300) for _ in range(200)])
+
+
+def test_a_long_read_goes_on_when_a_writer_begins(resting, tmp_path):
+    events = resting.read("run-1")
+    seen = [next(events).seq]
+    write_more(tmp_path)
+    seen += [record.seq for record in events]
+    assert seen == list(range(1, 3001))
+    assert [(head.run_id, head.seq) for head in resting.heads()] == [("run-2", 2001), ("run-1", 3000)]
+    assert verify_run(resting, "run-1").findings == ()
+
+
+def test_what_a_changed_file_made_of_a_look_is_not_called_damage(resting, tmp_path):
+    looks = []
+
+    def look(reader):
+        looks.append(reader)
+        if len(looks) == 1:
+            write_more(tmp_path)
+            raise apsw.CorruptError("database disk image is malformed")
+        return "found"
+
+    assert resting._ask(look) == "found"
+    assert len(looks) == 2
+
+
+def test_damage_of_a_store_that_nobody_writes_is_damage(resting):
+    def look(reader):
+        raise apsw.CorruptError("database disk image is malformed")
+
+    with pytest.raises(StoreUnreadable, match="damaged"):
+        resting._ask(look)
+    assert resting.head("run-1").seq == 2000
+
+
+def test_a_store_that_never_rests_is_busy(resting, monkeypatch):
+    monkeypatch.setattr(sqlite_file.Reader, "is_outdated", lambda reader: True)
+    with pytest.raises(StoreBusy, match="again and again"):
+        resting.head("run-1")
+
+
+def test_events_that_do_not_go_forward_end_the_read(resting, monkeypatch):
+    page = sqlite._page
+    monkeypatch.setattr(sqlite, "_page", lambda run_id, after, size, reader: page(run_id, 0, size, reader))
+    with pytest.raises(StoreUnreadable, match="out of order"):
+        list(resting.read("run-1"))
+
+
+# --- a store that can only be read as a copy
+
+
+@pytest.fixture
+def indexless(tmp_path, monkeypatch):
+    (tmp_path / "tmp").mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "tmp"))
+    with open_at(tmp_path) as store:
+        begun(store).close()
+    os.unlink(f"{store.path}-shm")
+    assert sqlite_file.needs_copy(store.path)
+    return tmp_path / "tmp"
+
+
+def test_a_copy_is_for_its_owner_alone(indexless, tmp_path):
+    os.chmod(tmp_path / ".holdfast" / "holdfast.db", 0o644)
+    old = os.umask(0)
+    try:
+        with open_at(tmp_path, read_only=True) as store:
+            assert store.head("run-1").seq == 1
+            modes = {path.stat().st_mode & 0o777 for path in indexless.rglob("copy.db*") if path.suffix != ".db-shm"}
+    finally:
+        os.umask(old)
+    assert modes == {0o600}
+    assert list(indexless.iterdir()) == []
+
+
+@pytest.mark.parametrize(("number", "kind"), [(28, StoreFull), (30, StoreReadOnly), (5, StoreBroken)])
+def test_a_copy_that_fails_names_its_folder_and_leaves_nothing(indexless, tmp_path, monkeypatch, number, kind):
+    copied = shutil.copyfile
+
+    def fail(source, target):
+        if target.endswith("-wal"):
+            raise OSError(number, os.strerror(number))
+        copied(source, target)
+
+    monkeypatch.setattr(shutil, "copyfile", fail)
+    with pytest.raises(kind, match="copied there to be read") as caught:
+        open_at(tmp_path, read_only=True)
+    assert str(indexless) in str(caught.value) and "TMPDIR" in caught.value.advice
+    assert list(indexless.iterdir()) == []
+
+
+def test_a_copy_of_a_store_that_is_written_meanwhile_is_not_read(indexless, tmp_path, monkeypatch):
+    copied = shutil.copyfile
+
+    def write_between(source, target):
+        copied(source, target)
+        if target.endswith("copy.db"):
+            write_more(tmp_path)
+
+    monkeypatch.setattr(shutil, "copyfile", write_between)
+    with open_at(tmp_path, read_only=True) as store:
+        assert list(indexless.iterdir()) == []
+        assert (store.head("run-1").seq, store.head("run-2").seq) == (1001, 2001)
+
+
+def test_a_store_that_cannot_be_read_is_named_and_not_its_copy(indexless, tmp_path, monkeypatch):
+    def fail(source, target):
+        raise PermissionError(13, "Permission denied", source)
+
+    monkeypatch.setattr(shutil, "copyfile", fail)
+    with pytest.raises(StoreReadOnly, match="holdfast"):
+        open_at(tmp_path, read_only=True)
+    assert list(indexless.iterdir()) == []

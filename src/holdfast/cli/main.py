@@ -18,6 +18,7 @@ from holdfast.core import stops
 from holdfast.core.errors import BadFile, HoldfastError
 
 QUICK = {("status",): False, ("status", "--json"): True}
+IN_LINES = frozenset({"log"})  # verbs whose JSON is one object to a line, an error as well
 
 
 class Stopped(HoldfastError):
@@ -52,9 +53,9 @@ def _do(arguments: Sequence[str]) -> int:
     except BrokenPipeError:
         raise
     except KeyboardInterrupt:
-        return report(Stopped("Stopped."), wants_json(arguments))
+        return report(Stopped("Stopped."), arguments)
     except Exception as error:  # noqa: BLE001
-        return report(error, wants_json(arguments))
+        return report(error, arguments)
     return code
 
 
@@ -76,8 +77,9 @@ def wants_json(arguments: Sequence[str]) -> bool:
     return "--json" in (ours[: ours.index("--")] if "--" in ours else ours)
 
 
-def report(error: Exception, as_json: bool) -> int:
+def report(error: Exception, arguments: Sequence[str]) -> int:
     """Say what went wrong, once, and return the exit code of its reason."""
+    as_json = wants_json(arguments)
     named = error if isinstance(error, HoldfastError) else unexpected(error)
     code = stops.exit_code(named.reason)
     if isinstance(error, OSError) and error.filename is None:
@@ -87,7 +89,7 @@ def report(error: Exception, as_json: bool) -> int:
         sys.excepthook(type(error), error, error.__traceback__)
     if as_json:
         problem = {"reason": named.reason, "message": str(named), "advice": named.advice, "exit_code": code}
-        emit({"error": problem})
+        emit({"error": problem}, in_a_line=not IN_LINES.isdisjoint(arguments[:1]))
         sys.stdout.flush()
     return code
 

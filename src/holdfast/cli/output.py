@@ -43,11 +43,12 @@ def warn(line: str) -> None:
     sys.stderr.flush()
 
 
-def emit(document: Mapping[str, Any]) -> None:
+def emit(document: Mapping[str, Any], *, in_a_line: bool = False) -> None:
     """One JSON document."""
     import json
 
-    say(json.dumps({"schema_version": SCHEMA_VERSION, **document}, indent=2, allow_nan=False))
+    indent = None if in_a_line else 2
+    say(json.dumps({"schema_version": SCHEMA_VERSION, **document}, indent=indent, allow_nan=False))
 
 
 def line_of(data: Mapping[str, Any]) -> str:

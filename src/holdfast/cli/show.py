@@ -18,7 +18,6 @@ from holdfast.cli import overview
 from holdfast.cli.output import emit, escape, json_option, parse_body, run_argument, say
 from holdfast.cli.render import clock, on_terminal, pairs, size
 from holdfast.core.errors import NotFound, UsageError
-from holdfast.core.ids import check_digest
 from holdfast.core.state import RunState
 from holdfast.engine.log import chained, read_state
 from holdfast.ports import Record, Store
@@ -217,16 +216,13 @@ def show_named(named: Named, as_json: bool) -> None:
 
 
 def stored_bytes(store: Store, run_id: str, thing: str | None) -> bytes:
-    if thing is None:
-        raise UsageError(
-            "Only an event or an artifact has bytes to write.", advice=f"`holdfast show {run_id}` lists them."
-        )
-    record = find_event(store, run_id, thing)
-    return (
-        record.body
-        if record is not None
-        else store.get_artifact(find_digest(store, run_id, thing) or check_digest(thing))
-    )
+    if thing is not None:
+        if record := find_event(store, run_id, thing):
+            return record.body
+        if digest := find_digest(store, run_id, thing):
+            return store.get_artifact(digest)
+        find_named(store, run_id, thing)
+    raise UsageError("Only an event or an artifact has bytes to write.", advice=f"`holdfast show {run_id}` lists them.")
 
 
 def write_bytes(data: bytes, output: str | None, as_json: bool) -> None:

@@ -13,7 +13,7 @@ from holdfast.core.events import Event
 from holdfast.core.sha import of_many
 from holdfast.core.state import FINISHED, STOPPED, RunState, evolve, projection, seal, snapshot, unseal
 from holdfast.core.wire import GENESIS, Plainly, Redact, check_chain, decode, encode
-from holdfast.ports import Append, Lease, Owner, Record, Sql, Store
+from holdfast.ports import Append, Head, Lease, Owner, Record, Sql, Store
 
 TTL = 30.0
 SNAPSHOT_EVERY = 500
@@ -204,7 +204,10 @@ class Verification(NamedTuple):
 
 
 def verify_run(store: Store, run_id: str) -> Verification:
-    """Walk the chain, fold the log, and compare head, projection and snapshot with it. Writes nothing."""
+    """Walk the chain, fold the log, and compare head, projection and snapshot with it. Writes nothing.
+
+    What is written meanwhile is not accused: the walk ends at the head it began with.
+    """
     head = store.head(run_id)
     if head is None:
         raise NotFound("run", run_id)
@@ -212,7 +215,7 @@ def verify_run(store: Store, run_id: str) -> Verification:
     state, last = RunState(run_id=run_id), GENESIS
     kept = store.load_snapshot(run_id)
     try:
-        for record in chained(store.read(run_id)):
+        for record in chained(store.read(run_id, limit=head.seq)):
             last = record.hash
             evolve(state, decode(record))
             if kept is not None and record.seq == kept[0]:
@@ -225,7 +228,15 @@ def verify_run(store: Store, run_id: str) -> Verification:
         findings.append(Finding(run_id, state.seq, problem, LogDamaged.reason))
     elif head.projection != projection(state):
         findings.append(Finding(run_id, state.seq, "the list of runs shows something else", LogDamaged.reason))
-    return Verification(run_id, state.seq, tuple(findings))
+    return Verification(run_id, state.seq, (*findings, *_look_beyond(store, head)))
+
+
+def _look_beyond(store: Store, head: Head) -> list[Finding]:
+    """Events behind the head were written meanwhile, or by nobody: then the head of now does not reach them either."""
+    last = max((record.seq for record in store.read(head.run_id, after=head.seq)), default=head.seq)
+    now = head if last == head.seq else store.head(head.run_id) or head
+    problem = f"the run's head says event {now.seq}, its log ends at {last}"
+    return [] if now.seq >= last else [Finding(head.run_id, last, problem, LogDamaged.reason)]
 
 
 def _compare_snapshot(state: RunState, head: bytes, sealed: bytes) -> list[Finding]:

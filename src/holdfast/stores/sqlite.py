@@ -5,27 +5,30 @@ from __future__ import annotations
 import os
 import time
 import weakref
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
-from typing import Any, Self
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from functools import partial
+from typing import Any, Self, TypeVar
 
 import apsw
 
-from holdfast.core.errors import LeaseHeld, LeaseLost, NotFound, StoreUnreadable, TailLost
+from holdfast.core.errors import LeaseHeld, LeaseLost, NotFound, StoreBusy, StoreUnreadable, TailLost
 from holdfast.core.ids import check_digest, check_id, is_id
 from holdfast.ports import Head, Lease, Message, Owner, Projection, Record
 from holdfast.stores import blobs, sqlite_file
 from holdfast.stores.grouping import UNLISTED, check_message
 from holdfast.stores.locks import LifeLocks
 from holdfast.stores.sqlite_commit import Committer, Holding
-from holdfast.stores.sqlite_file import SQL
+from holdfast.stores.sqlite_file import SQL, Outdated, Reader
 from holdfast.stores.sqlite_sql import Lender
 from holdfast.stores.sqlite_writer import SEQ, SHIFT, Writer, check_witness, every, one
 
 _PAGE = 512
+_LOOKS = 20
 _LAST = "\uffff"
 _MOST = (1 << 63) - 1
 _EVENT = (int, str, int, str, bytes, bytes, str)
+Found = TypeVar("Found")
 _tuple = tuple.__new__  # what a NamedTuple does in the end, without its frame
 
 
@@ -46,7 +49,7 @@ class SqliteStore:
         self.read_only = read_only
         self._boot_id = boot_id
         self._patience = patience
-        self._readers: list[apsw.Connection] = []
+        self._readers: list[Reader] = []
         self._copy: str | None = None
         self._locks = LifeLocks(self.path + "-lock")
         self._writer = Writer(self.path, patience, witness == "strict", read_only)
@@ -70,30 +73,24 @@ class SqliteStore:
         path = self.path
         if not os.path.exists(path):
             raise NotFound("store", path)
-        self._readers.append(self._first_reader())
         try:
-            self._writer.store_id, self._writer.witness_state = check_witness(self._readers[0], self.path)
+            self._meet()
         except TailLost:
             # a writer may have begun since: then the witness is ahead of a view that does not move
             self._leave()
             self._copy = None
-            self._readers.append(self._first_reader())
-            self._writer.store_id, self._writer.witness_state = check_witness(self._readers[0], self.path)
+            self._meet()
 
-    def _first_reader(self) -> apsw.Connection:
-        path = self.path
-        if sqlite_file.needs_copy(path):
-            self._copy, path = sqlite_file.copy_aside(self.path)
-        return sqlite_file.open_for_reading(path, self._patience, beside_writer=self._copy is not None)
+    def _meet(self) -> None:
+        self._writer.store_id, self._writer.witness_state = self._ask(lambda reader: check_witness(reader, self.path))
 
     def shortened(self) -> list[tuple[str, int, int]]:
         """Runs that once stood further than their log goes: run, events it had, events it has."""
-        with self._reading() as reader:
-            return every(reader, "shortened", ())
+        return self._ask(lambda reader: every(reader, "shortened", ()))
 
     def strays(self) -> list[tuple[str, int, str]]:
-        with self._reading() as reader:
-            numbers, short = every(reader, "strays", ()), every(reader, "shortened", ())
+        numbers = self._ask(lambda reader: every(reader, "strays", ()))
+        short = self.shortened()
         gone = [(run_id, 0, f"it was at event {had}, and has no events now") for run_id, had, has in short if not has]
         return [(f"number {number}", last, UNLISTED) for number, last in numbers] + gone
 
@@ -118,7 +115,7 @@ class SqliteStore:
 
     def _leave(self) -> None:
         while self._readers:
-            self._readers.pop().close()
+            self._readers.pop().connection.close()
         if self._copy is not None:
             sqlite_file.remove_copy(self._copy)
 
@@ -204,6 +201,13 @@ class SqliteStore:
 
     # --- reading
 
+    def _ask(self, look: Callable[[apsw.Connection], Found]) -> Found:
+        """What a look finds. If the store was at rest and was written meanwhile, it is opened anew and looked at again."""
+        for _ in range(_LOOKS):
+            with suppress(Outdated), self._reading() as reader:
+                return look(reader)
+        raise StoreBusy(self.path, "it was written again and again while it was read")
+
     @contextmanager
     def _reading(self) -> Iterator[apsw.Connection]:
         with self._writer.door():
@@ -212,43 +216,57 @@ class SqliteStore:
             except IndexError:
                 reader = self._new_reader()
             try:
-                yield reader
-            finally:
-                self._readers.append(reader)
+                yield reader.connection
+            except BaseException as error:
+                if self._is_kept(reader) or not isinstance(error, Exception):
+                    raise
+                raise Outdated from error
+            if not self._is_kept(reader):
+                raise Outdated
 
-    def _new_reader(self) -> apsw.Connection:
+    def _is_kept(self, reader: Reader) -> bool:
+        """Whether it can be used again; else it is closed."""
+        if reader.is_outdated():
+            reader.connection.close()
+            return False
+        self._readers.append(reader)
+        return True
+
+    def _new_reader(self) -> Reader:
+        if self.read_only and self._copy is None and sqlite_file.needs_copy(self.path):
+            self._copy, _ = sqlite_file.copy_aside(self.path)
         path = self.path if self._copy is None else os.path.join(self._copy, "copy.db")
         return sqlite_file.open_for_reading(
             path, self._patience, beside_writer=self._copy is not None or not self.read_only
         )
 
     def head(self, run_id: str) -> Head | None:
-        with self._reading() as reader:
-            row = one(reader, "run", (run_id,))
-            return None if row is None else self._head(row)
+        found = self._ask(partial(self._heads, "run", (run_id,)))
+        return found[0] if found else None
 
     def heads(self, limit: int | None = None, after: str | None = None, unfinished: bool = False) -> Iterator[Head]:
         last, left = after or _LAST, limit if limit is not None else -1
+        query = "unfinished_runs" if unfinished else "runs"
         while left:
-            with self._reading() as reader:
-                size = _PAGE if left < 0 else min(left, _PAGE)
-                rows = every(reader, "unfinished_runs" if unfinished else "runs", (last, size))
-                found = [self._head(row) for row in rows]
+            size = _PAGE if left < 0 else min(left, _PAGE)
+            found = self._ask(partial(self._heads, query, (last, size)))
             yield from found
             if len(found) < size:
                 return
             last, left = found[-1].run_id, left - len(found) if left > 0 else left
+
+    def _heads(self, query: str, values: tuple[object, ...], reader: apsw.Connection) -> list[Head]:
+        return [self._head(row) for row in every(reader, query, values)]
 
     def read(self, run_id: str, after: int = 0, limit: int | None = None) -> Iterator[Record]:
         left = limit if limit is not None else -1
         after = max(after, 0)
         while left and after < SEQ:
             size = _PAGE if left < 0 else min(left, _PAGE)
-            with self._reading() as reader:
-                row = one(reader, "run_no", (run_id,))
-                base = int(row[0]) << SHIFT if row else 0
-                rows = every(reader, "events", (base | after, base | 0xFFFFFFFF, size)) if row else []
+            base, rows = self._ask(partial(_page, run_id, after, size))
             for row in rows:
+                if row[0] - base <= after:
+                    raise StoreUnreadable(self.path, f"the events of run {run_id} are out of order")
                 after = row[0] - base
                 yield self._record(run_id, after, row)
             if len(rows) < size:
@@ -295,8 +313,7 @@ class SqliteStore:
     def messages(self, run_id: str, after: int = 0) -> list[Message]:
         if not is_id(run_id):
             return []
-        with self._reading() as reader:
-            rows = every(reader, "messages", (run_id, min(after, _MOST)))
+        rows = self._ask(lambda reader: every(reader, "messages", (run_id, min(after, _MOST))))
         if not all(_typed(row, (int, str, str)) for row in rows):
             raise StoreUnreadable(self.path, f"a message of run {run_id} has columns of a wrong type")
         return [Message(*row) for row in rows]
@@ -319,8 +336,8 @@ class SqliteStore:
         return digest
 
     def get_artifact(self, digest: str) -> bytes:
-        with self._reading() as reader:
-            row = reader.execute(SQL["get_artifact"], (bytes.fromhex(check_digest(digest)),)).fetchone()
+        key = bytes.fromhex(check_digest(digest))
+        row = self._ask(lambda reader: one(reader, "get_artifact", (key,)))
         if row is None:
             raise NotFound("artifact", digest)
         return blobs.unpack(digest, *row)
@@ -333,14 +350,11 @@ class SqliteStore:
             writer.execute(SQL["save_snapshot"], (row[0], seq, data))
 
     def load_snapshot(self, run_id: str) -> tuple[int, bytes] | None:
-        with self._reading() as reader:
-            row = one(reader, "run_no", (run_id,))
-            found = one(reader, "load_snapshot", row) if row else None
+        found = self._ask(lambda reader: one(reader, "load_snapshot", (run_id,)))
         return None if found is None else (found[0], found[1])
 
     def facts(self) -> dict[str, object]:
-        with self._reading() as reader:
-            runs, events, artifacts = one(reader, "counts")
+        runs, events, artifacts = self._ask(lambda reader: one(reader, "counts"))
         return {
             "engine": "sqlite",
             "engine_version": apsw.sqlite_lib_version(),
@@ -364,6 +378,13 @@ def _after_fork() -> None:
 
 
 os.register_at_fork(after_in_child=_after_fork)
+
+
+def _page(run_id: str, after: int, size: int, reader: apsw.Connection) -> tuple[int, list[tuple[Any, ...]]]:
+    """Where a run begins, and some of its events."""
+    row = one(reader, "run_no", (run_id,))
+    base = int(row[0]) << SHIFT if row else 0
+    return base, every(reader, "events", (base | after, base | SEQ, size)) if row else []
 
 
 def _typed(values: Sequence[object], types: tuple[type, ...]) -> bool:

@@ -9,7 +9,7 @@ import os
 import stat
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import apsw
 
@@ -18,10 +18,12 @@ from holdfast.core.errors import (
     NewerSchema,
     StoreBroken,
     StoreBusy,
+    StoreError,
     StoreForeign,
     StoreFull,
     StoreReadOnly,
     StoreUnreadable,
+    UsageError,
 )
 from holdfast.core.sha import hexdigest
 from holdfast.stores import sqlite_app
@@ -47,6 +49,9 @@ def plain_path(path: str | os.PathLike[str]) -> str:
     if os.path.islink(folder):
         raise StoreForeign(folder, "the folder is a symbolic link")
     plain = os.path.join(os.path.realpath(folder), name)
+    if not _is_text(plain):
+        problem = f"The path {plain!r:.300} is not valid UTF-8, and no database can be kept there."
+        raise UsageError(problem, advice="Point HOLDFAST_STORE at another place. Nothing was made.")
     for end in ("", "-wal", "-shm", "-witness", "-lock"):
         try:
             mode = os.lstat(plain + end).st_mode
@@ -59,6 +64,13 @@ def plain_path(path: str | os.PathLike[str]) -> str:
             raise StoreForeign(plain + end, f"it is {kind}")
     _check_names(plain)
     return plain
+
+
+def _is_text(path: str) -> bool:
+    try:
+        return bool(path.encode())
+    except UnicodeEncodeError:
+        return False
 
 
 def _check_names(path: str) -> None:
@@ -172,50 +184,96 @@ def open_for_writing(path: str, patience: float) -> apsw.Connection:
 def look_first(path: str, patience: float) -> None:
     """Refuse a store that is not ours before anything of it is touched."""
     if not needs_copy(path):
-        open_for_reading(path, patience).close()
+        open_for_reading(path, patience).connection.close()
 
 
-def open_for_reading(path: str, patience: float, *, beside_writer: bool = False) -> apsw.Connection:
-    """A connection that cannot write. Without a writer of our own beside it, it touches no byte of any file."""
-    connection = _guarded(_read_uri(path, beside_writer), _READ, patience)
-    try:
-        _identify(connection, path)
-    except BaseException:
-        connection.close()
-        raise
-    return connection
+Stamp = tuple[int, int, int]
 
 
-def _read_uri(path: str, beside_writer: bool) -> str:
+class Outdated(Exception):
+    """A store that was opened at rest has been written since: what was found, or went wrong, means nothing."""
+
+
+class Reader(NamedTuple):
+    """A connection that cannot write. `rest` is how the files of a store at rest looked before it was opened: such a
+    reader takes no lock, so a writer that begins later may change the pages under its eyes."""
+
+    connection: apsw.Connection
+    path: str
+    rest: tuple[Stamp | None, Stamp | None] | None
+
+    def is_outdated(self) -> bool:
+        return self.rest is not None and self.rest != _at_rest(self.path)
+
+
+def open_for_reading(path: str, patience: float, *, beside_writer: bool = False) -> Reader:
+    """Without a writer of our own beside it, it touches no byte of any file."""
+    rest = None if beside_writer else _at_rest(path)
+    how = "" if beside_writer else "&readonly_shm=1" if rest is None else "&immutable=1"
     quoted = path.replace("%", "%25").replace("?", "%3f").replace("#", "%23")
-    if beside_writer:
-        return f"file:{quoted}?mode=ro"
-    return f"file:{quoted}?mode=ro&" + ("readonly_shm=1" if _has_pages(path) else "immutable=1")
+    reader = Reader(_guarded(f"file:{quoted}?mode=ro{how}", _READ, patience), path, rest)
+    try:
+        _identify(reader.connection, path)
+    except BaseException:
+        reader.connection.close()
+        raise
+    return reader
+
+
+def _at_rest(path: str) -> tuple[Stamp | None, Stamp | None] | None:
+    """How the database and its write-ahead file look; None if there are pages in the latter.
+
+    With no more than its header SQLite cannot make a private index of it.
+    """
+    database, log = _stamp(path), _stamp(path + "-wal")
+    return None if log is not None and log[1] > _WAL_HEADER else (database, log)
+
+
+def _stamp(path: str) -> Stamp | None:
+    try:
+        found = os.stat(path)
+    except FileNotFoundError:
+        return None
+    return found.st_ino, found.st_size, found.st_mtime_ns
 
 
 def needs_copy(path: str) -> bool:
     """A log with unmerged pages and no index of them can only be read by writing that index: read a copy instead."""
-    return _has_pages(path) and not os.path.exists(path + "-shm")
-
-
-def _has_pages(path: str) -> bool:
-    """Is there anything in the write-ahead file? With no more than its header SQLite cannot make a private index of it."""
-    try:
-        return os.path.getsize(path + "-wal") > _WAL_HEADER
-    except FileNotFoundError:
-        return False
+    return _at_rest(path) is None and not os.path.exists(path + "-shm")
 
 
 def copy_aside(path: str) -> tuple[str, str]:
-    """A private copy of a store in a folder of its own: (folder, database)."""
+    """A private copy of a store in a folder of its own: (folder, database). Nothing is left of one that fails.
+
+    Raises Outdated if the store was written meanwhile.
+    """
     import shutil
     import tempfile
 
-    folder = tempfile.mkdtemp(prefix="holdfast-read-")
-    copy = os.path.join(folder, "copy.db")
-    for end in ("", "-wal"):
-        shutil.copyfile(path + end, copy + end)
+    try:
+        folder = tempfile.mkdtemp(prefix="holdfast-read-")
+        copy = os.path.join(folder, "copy.db")
+        before = _stamp(path), _stamp(path + "-wal")
+        try:
+            for end in ("", "-wal"):
+                os.close(os.open(copy + end, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+                shutil.copyfile(path + end, copy + end)
+            if before != (_stamp(path), _stamp(path + "-wal")):
+                raise Outdated
+        except BaseException:
+            remove_copy(folder)
+            raise
+    except OSError as error:
+        if error.filename in (path, path + "-wal") and error.filename2 is None:
+            raise
+        raise _no_copy(error, tempfile.tempdir or "No temporary folder") from error
     return folder, copy
+
+
+def _no_copy(error: OSError, folder: str) -> StoreError:
+    advice = "This store can only be read as a copy. Set TMPDIR to a folder with room for it. Nothing was changed."
+    problem = f"the store could not be copied there to be read ({error.strerror})"
+    return type(from_os(error, folder))(str(folder), problem, advice=advice)
 
 
 def remove_copy(folder: str) -> None:
@@ -307,7 +365,7 @@ def translate(error: Exception, path: str) -> HoldfastError:
     return StoreUnreadable(path, f"{type(error).__name__}: {error}")
 
 
-def from_os(error: OSError, path: str) -> HoldfastError:
+def from_os(error: OSError, path: str) -> StoreError:
     where = str(error.filename or path)
     if error.errno in (28, 122):
         return StoreFull(where, "the disk is full")

@@ -141,7 +141,7 @@ insert into snapshots (run_no, seq, data) values (?, ?, ?)
 on conflict (run_no) do update set seq = excluded.seq, data = excluded.data where excluded.seq >= seq
 
 -- name: load_snapshot
-select seq, data from snapshots where run_no = ?
+select seq, data from snapshots where run_no = (select run_no from runs where run_id = ?)
 
 -- name: next_message
 update store set last_message = last_message + 1 where id = 1 returning last_message
