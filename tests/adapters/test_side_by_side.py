@@ -96,12 +96,20 @@ def test_put_away_keeps_work_and_leaves_what_no_commit_can_hold(kit):
     os.unlink(os.path.join(paths["T4"], ".git"))
     said = put_away(workspace_of(kit), "r1", str(kit.top / "nothing"))
     assert len(said) == 3  # of T2 there is nothing to say
-    sha = said[0].split("`")[1].removeprefix("git show ")
-    assert kit.git("show", f"{sha}:made.txt") == "made"
+    assert "+made" in kit.git(*said[0].split("`")[1].split()[1:])
     assert paths["T3"] in said[1] and "git worktree remove --force" in said[1] and os.path.exists(paths["T3"])
     assert paths["T4"] in said[2] and os.path.exists(paths["T4"])
     assert not os.path.exists(paths["T1"]) and not os.path.exists(paths["T2"])
     assert put_away(workspace_of(kit), "another", "") == []
+
+
+def test_what_an_agent_committed_is_shown_by_what_is_advised(kit):
+    path = ready(kit).open("T1", head(kit))
+    put(path, "made.txt", "made\n")
+    kit.git("add", "-A", at=path)
+    kit.git("-c", "user.name=a", "-c", "user.email=a@example.org", "commit", "-q", "-m", "mine", at=path)
+    (said,) = put_away(workspace_of(kit), "r1", "")
+    assert "+made" in kit.git(*said.split("`")[1].split()[1:])
 
 
 # --- files that are ours to write

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import time
+from subprocess import PIPE
 from threading import Timer
 
 import pytest
@@ -14,6 +15,8 @@ from holdfast.adapters.git.repo import GitWorkspace
 from holdfast.adapters.git.ws_whole import Swept
 from tests.adapters.git_kit import Kit
 from tests.adapters.test_workspace import NOW
+
+HOST = os.uname().nodename
 
 
 @pytest.fixture
@@ -61,17 +64,47 @@ def test_what_is_collected_every_time_is_refused_and_no_ref_is_left(kit, monkeyp
     assert kit.git("show", f"{take(kit).sha}:new.txt") == "new"
 
 
-def test_a_collection_is_waited_for_and_the_note_of_a_dead_one_is_not(kit):
+@pytest.fixture
+def a_git(kit):
+    """The pid of a git that is at work."""
+    process = subprocess.Popen(["git", "cat-file", "--batch"], cwd=kit.top, stdin=PIPE, stdout=PIPE)
+    process.stdin.write(b"HEAD\n")
+    process.stdin.flush()
+    assert process.stdout.readline()  # until it has begun, it has the name of its parent
+    yield process.pid
+    process.kill()
+    process.communicate()
+
+
+def test_a_collection_is_waited_for(kit, a_git):
     note = kit.top / ".git" / "gc.pid"
-    note.write_text(f"{os.getpid()} here")
+    note.write_text(f"{a_git} {HOST}")
     Timer(0.5, note.unlink).start()
     began = time.monotonic()
     assert ws_whole._let_collect(kit.runner()) and time.monotonic() - began > 0.4
-    dead = subprocess.Popen(["true"])
+
+
+def test_a_note_that_a_collection_left_is_not_waited_for(kit, a_git):
+    note, dead = kit.top / ".git" / "gc.pid", subprocess.Popen(["true"])
     dead.wait()
-    for text in (f"{dead.pid} here", "", "x", "9" * 40):
+    for text in (f"{dead.pid} {HOST}", "", "x", f"x {HOST}", f"{'9' * 40} {HOST}", f"{os.getpid()} {HOST}"):
         note.write_text(text)
-        assert not ws_whole._let_collect(kit.runner())
+        assert not ws_whole._is_collecting(str(note)), text
+    for text in (f"{a_git}", f"{a_git} not-{HOST}"):
+        note.write_text(text)
+        assert not ws_whole._is_collecting(str(note)), text
+    note.write_text(f"{a_git} {HOST}")
+    assert ws_whole._is_collecting(str(note))
+    half_a_day_ago = time.time() - 12 * 60 * 60
+    os.utime(note, (half_a_day_ago, half_a_day_ago - 1))
+    assert not ws_whole._is_collecting(str(note))
+
+
+def test_where_nobody_can_look_a_process_that_lives_may_be_a_collection(kit, monkeypatch):
+    monkeypatch.setattr("holdfast.adapters.probes.git_locks._PROC", "/nowhere")
+    note = kit.top / ".git" / "gc.pid"
+    note.write_text(f"{os.getpid()} {HOST}")
+    assert ws_whole._is_collecting(str(note))
 
 
 def test_an_unchanged_work_tree_is_not_looked_at_twice(kit, monkeypatch):

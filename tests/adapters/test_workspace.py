@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.adapters.git import workspace
+from holdfast.adapters.git import workspace, ws_odd
 from holdfast.adapters.git.workspace import (
     REFS,
     Policy,
@@ -295,6 +295,22 @@ def test_a_pipe_in_the_place_of_a_file_does_not_hang_and_is_left_out_by_name(kit
     os.mkfifo(kit.top / "pipe")
     snapshot = take_and_keep(kit.runner())
     assert snapshot.left_out == ("a.txt: it is a pipe",) and contents(kit, snapshot) == {}
+
+
+@pytest.mark.parametrize("many", [2000, 3])
+def test_pipes_are_found_in_large_work_trees_too_but_not_where_git_ignores_them(kit, monkeypatch, many):
+    monkeypatch.setattr(ws_odd, "_MANY", many)
+    kit.write(".gitignore", "node_modules/\n*.sock\n")
+    for name in ("node_modules/a", "src/deep", "mixed"):
+        (kit.top / name).mkdir(parents=True)
+    for name in ("node_modules/a/file", "mixed/a.sock"):
+        kit.write(name, "a file\n")
+    for name in ("node_modules/a/pipe", "src/deep/pipe", "src/deep/x.sock", "mixed/pipe"):
+        os.mkfifo(kit.top / name)
+    seen, real = [], os.scandir
+    monkeypatch.setattr(os, "scandir", lambda path: seen.append(path) or real(path))
+    assert ws_odd.odd_files(kit.runner()) == ["mixed/pipe: it is a pipe", "src/deep/pipe: it is a pipe"]
+    assert any(b"node_modules" in os.fsencode(path) for path in seen) == (many == 2000)
 
 
 def test_a_name_that_git_does_not_take_is_left_out_by_name(kit):

@@ -270,6 +270,15 @@ def test_a_folded_id_is_handed_on_whole(holdfast, make_run):
     assert json.loads(holdfast("resume", run_id[-8:], *python()).out)[1]["HOLDFAST_RUN"] == run_id
 
 
+def test_a_mission_is_named_for_its_newest_run_and_that_of_a_spec_only_where_its_spec_is(holdfast, make_run):
+    for run_id, mission in (("run-1", "nightly"), ("run-2", "nightly"), ("run-3", "other"), ("run-4", "spec.auth")):
+        make_run(run_id, mission=mission, ending="")
+    assert holdfast("resume", "nightly", "--plan", "--json").data["plan"]["run_id"] == "run-2"
+    assert json.loads(holdfast("resume", "nightly", *python()).out)[1]["HOLDFAST_RUN"] == "run-2"
+    for text in ("auth", "spec.auth", "nobody", "no/body"):
+        assert holdfast("resume", text, *python()).code in (65, 66)
+
+
 def test_the_only_unfinished_run_needs_no_name(holdfast, make_run, write):
     make_run("run-1", ending="finished")
     make_run("run-2", ending="")
@@ -322,6 +331,12 @@ def test_beside_json_the_command_is_a_child_and_the_document_says_how_the_run_re
     assert holdfast("resume", "run-1", "--json", "--", "no-such-command").code == 64
     killed = holdfast("resume", "run-1", "--json", "--", "sh", "-c", "kill -KILL $$")
     assert killed.code == 128 + signal.SIGKILL and killed.data["run"]["run_id"] == "run-1"
+
+
+def test_beside_json_the_exit_code_is_that_of_the_command_also_if_nobody_can_say_how_the_run_rests(holdfast, make_run):
+    make_run("run-1", ending="")
+    answer = holdfast("resume", "run-1", "--json", "--", "sh", "-c", f"rm -r {holdfast.place.parent}; exit 7")
+    assert answer.code == 7 and answer.data["run_id"] == "run-1" and answer.data["error"]["reason"] == "not_found"
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

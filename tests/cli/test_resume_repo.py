@@ -107,6 +107,14 @@ def test_nor_with_a_log_whose_repository_is_gone(repo, environ, tmp_path, killed
     assert subjects(clone, environ)[0] == "checkpoint: part c"
 
 
+def test_nor_if_the_repository_still_stands_where_it_stood(repo, environ, tmp_path, killed):
+    run(["git", "commit", "-q", "--allow-empty", "-m", "later"], repo, environ)
+    clone = shallow(repo, environ, tmp_path)
+    environ["HOLDFAST_STORE"] = str(repo / ".holdfast")
+    holdfast(clone, environ, "resume", killed[0], "--", *killed[1], code=41)
+    assert subjects(clone, environ) == ["later"]
+
+
 def test_a_run_that_a_shallow_clone_does_not_show_is_told_to_be_perhaps_further_back(repo, environ, tmp_path, killed):
     run(["git", "commit", "-q", "--allow-empty", "-m", "later"], repo, environ)
     clone = shallow(repo, environ, tmp_path)
@@ -114,3 +122,26 @@ def test_a_run_that_a_shallow_clone_does_not_show_is_told_to_be_perhaps_further_
     (fetch,) = [line for line in holdfast(clone, environ, "resume").split("`") if line.startswith("git ")]
     run(shlex.split(fetch), clone, environ)
     assert told(clone, environ, "resume", killed[0])["mirrored"][0]["run_id"] == killed[0]
+
+
+TWO = """
+import os, signal, sys, holdfast
+with holdfast.run('mission', run_id='two') as run:
+    for name in sys.argv[2:]:
+        open(name + '/new.txt', 'w').write(name)
+        run.workspace(name).milestone('part ' + name)
+        if name == sys.argv[1]: os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+@pytest.mark.parametrize("order", ["repo clone", "clone repo"])
+def test_a_shallow_clone_of_something_else_is_no_reason_to_ask(repo, environ, tmp_path, order):
+    run(["git", "init", "-q", "origin"], tmp_path, environ)
+    for subject in ("first", "its own"):
+        run(["git", "commit", "-q", "--allow-empty", "-m", subject], tmp_path / "origin", environ)
+    clone = shallow(tmp_path / "origin", environ, tmp_path)
+    environ["HOLDFAST_STORE"] = str(tmp_path / "store")
+    work = [sys.executable, "-c", TWO]
+    run([*work, repo.name, repo.name], tmp_path, environ, code=-9)
+    run([*work, "none", *(repo.name if name == "repo" else name for name in order.split())], tmp_path, environ)
+    assert subjects(clone, environ) == ["checkpoint: part clone", "its own"]

@@ -9,7 +9,8 @@ from contextlib import suppress
 from typing import Literal
 
 from holdfast.adapters import system
-from holdfast.adapters.git import commits, merging, review_diff, trees
+from holdfast.adapters.git import commits, merging, review_diff, task_ignored, trees
+from holdfast.adapters.git.ignoring import left_out
 from holdfast.adapters.git.repo import GitWorkspace
 from holdfast.adapters.probes.common import EffectError
 from holdfast.adapters.processes import left_behind
@@ -47,6 +48,15 @@ class GitGround:
 
     def ignored(self, name: str) -> list[str]:
         return self._trees.ignored(name)
+
+    @property
+    def aside(self) -> str:
+        return os.path.join(self._trees.folder, task_ignored.FOLDER)
+
+    def ignores(self, cwd: str, paths: Sequence[str]) -> list[str]:
+        inside = [os.path.relpath(os.path.join(cwd, path), cwd) for path in paths if "\0" not in path]
+        there = [path for path in inside if path[:3] != "../" and os.path.lexists(os.path.join(cwd, path))]
+        return left_out(self._at(cwd).git, there) if there else []
 
     def bring_in(
         self, base: str, ours: str, theirs: Sequence[tuple[str, str]], kept: Collection[str]
@@ -111,7 +121,9 @@ def _put_away(made: trees.TaskTrees, left: trees.Left, alive: Sequence[str]) -> 
         still = made.close(left.name, keep=worth is not None)
     except HoldfastError as error:
         return [f"The work tree {left.path} is still there: {error} {remove}"]
-    said = [] if worth is None else [f"`git show {worth.sha}` shows what was in the work tree {left.path}."]
+    said = []
+    if worth is not None:
+        said.append(f"`git diff {worth.base} {worth.sha}` shows what was in the work tree {left.path}.")
     if still is not None:
         said.append(f"{still.sentence} {remove}" if still.path == left.path else still.sentence)
     return said

@@ -79,7 +79,7 @@ def command(
     told = {"HOLDFAST_SNAPSHOT": snapshot, "HOLDFAST_ALLOW_DIRTY": allow_dirty, "HOLDFAST_YES": yes}
     told["HOLDFAST_LEGACY"] = legacy
     more = {name: "1" for name, is_set in told.items() if is_set}
-    run = of_spec(where, run)
+    run = run_meant(where, run)
     if run is not None and (mirrored := without_log(where, run)):
         if approve is not None:
             raise PlanChanged(run, approve, "unknown: it has no log here")
@@ -192,11 +192,11 @@ def next_of(head: Head) -> str:
     return f"holdfast log {head.run_id} -f" if head.held else f"holdfast resume {head.run_id}"
 
 
-# --- a spec
+# --- a spec or a mission instead of a run
 
 
-def of_spec(where: config.Config, text: str | None) -> str | None:
-    """The unfinished run of a spec that is named instead of a run; else what was given."""
+def run_meant(where: config.Config, text: str | None) -> str | None:
+    """The unfinished run of a spec, or the newest of a mission, that is named instead of a run; else what was given."""
     if text is None:
         return None
     try:
@@ -204,8 +204,18 @@ def of_spec(where: config.Config, text: str | None) -> str | None:
             app.find_run(store, text)
     except (NotFound, InvalidId):
         found: str | None = import_module("holdfast.spec_look").to_resume(where, text)
-        return found or text
+        return found or of_mission(where, text) or text
     return text
+
+
+def of_mission(where: config.Config, text: str) -> str | None:
+    """The newest run of a mission. That of a spec is not found so: it may belong to another work tree."""
+    try:
+        with closing(app.open_configured(where, read_only=True)) as store:
+            head = app.newest_run(store, text)
+    except (NotFound, InvalidId):
+        return None
+    return None if head.projection.mission_id.startswith(SPEC) else head.run_id
 
 
 def go_on_with_spec(where: config.Config, run_id: str, more: dict[str, str], approve: str | None, as_json: bool) -> int:
@@ -364,7 +374,10 @@ def become(behind: Sequence[str], run_id: str, environ: dict[str, str], as_json:
     """The command takes our place; beside a JSON document, which says how the run is at its end, it is a child of ours."""
     if as_json:
         code: int = import_module("holdfast.cli.resume_child").perform(behind, environ)
-        overview.show_status(run_id, as_json=True)
+        try:
+            overview.show_status(run_id, as_json=True)
+        except HoldfastError as error:  # that nobody can say how the run is does not change how the command ended
+            emit({"run_id": run_id, "error": {"reason": error.reason, "message": str(error), "advice": error.advice}})
         raise SystemExit(code)
     start(behind, environ)
 

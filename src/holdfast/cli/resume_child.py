@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 from holdfast.cli.behind import not_started
@@ -40,5 +41,7 @@ def waited_for(child: subprocess.Popen[bytes], waiting: Sequence[int]) -> int:
         signal.signal(number, hand_on)
     for early in waiting:  # they came while it was being started
         hand_on(early, None)
-    code = child.wait()
-    return code if code >= 0 else 128 - code
+    while True:  # by and by: a signal that comes just before a wait without end would be seen after it
+        with suppress(subprocess.TimeoutExpired):
+            code = child.wait(timeout=1)
+            return code if code >= 0 else 128 - code

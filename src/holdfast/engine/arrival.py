@@ -10,6 +10,7 @@ from functools import partial
 
 import msgspec
 
+from holdfast.core.errors import HoldfastError
 from holdfast.core.events import (
     CheckpointComplete,
     CheckpointStarted,
@@ -119,10 +120,22 @@ class Arrival:
     def _cut_off(self, mirrored: list[Known]) -> Part:
         """Milestones that are known to be, and not seen here, would be made a second time: a person decides."""
         book, seen = self._book, {one.index for one in mirrored}
-        if (book.resumed and milestones(book.state)) or {*range(max(seen, default=0))} - seen:
+        made = {one.repo for _, one in milestones(book.state)} if book.resumed else ()
+        if any(map(self._may_be_this_one, made)) or {*range(max(seen, default=0))} - seen:
             yield from self._met(_CUT, 0)
-        elif book.options.recover and not mirrored:
+        elif book.options.recover and not (made or mirrored):
             book.options.tell(f"Whether this run has milestones is unknown. {DEEPEN}")
+
+    def _may_be_this_one(self, repo: str) -> bool:
+        """Whether what the log knows as `repo` may be here, cut off: not if it stands where it stood and knows nothing of us."""
+        book = self._book
+        assert book.options.open_workspace is not None
+        try:
+            there = book.options.open_workspace(repo, (), book.log.store)
+        except HoldfastError:
+            return True
+        is_it = there.top == repo and any(map(there.has, landmarks(book.state, repo)))
+        return not is_it or there.has(self._head or "")
 
     def _take_up(self) -> Part:
         """A run that was taken in from Runr comes to its repository for the first time since."""

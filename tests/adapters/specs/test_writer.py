@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import stat
+import sys
 
 import pytest
 from msgspec.structs import replace
 
 from holdfast.adapters.specs import SpecFolder
 from holdfast.adapters.specs.texts import store
+from holdfast.adapters.specs.writer import Writer
 from holdfast.core.errors import BadFile
 from holdfast.core.review import Finding
 from holdfast.core.spec import Checkpoint, Deferred, NextBatch, Reviewer, SpecError, TaskRef
@@ -427,3 +429,26 @@ def test_a_review_that_cannot_be_added_to_is_refused(spec, tmp_path, content):
     with pytest.raises(SpecError, match="was not changed"):
         spec.write_review("1", FOUND)
     assert text(tmp_path, "review") == content
+
+
+def calls_to_check(folder, count):
+    """How much is called to see whether the statuses of so many tasks can be changed."""
+    rows = "".join(f"  - id: T{number}\n    status: pending\n" for number in range(count))
+    (folder / "tasks.yaml").write_text(f"tasks:\n{rows}")
+    calls = 0
+
+    def count_one(*_):
+        nonlocal calls
+        calls += 1
+
+    before = sys.getprofile()
+    sys.setprofile(count_one)
+    try:
+        Writer(str(folder), str(folder)).check()
+    finally:
+        sys.setprofile(before)
+    return calls
+
+
+def test_four_times_as_many_tasks_are_about_four_times_the_work(tmp_path):
+    assert calls_to_check(tmp_path, 800) < 6 * calls_to_check(tmp_path, 200)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+import sys
+from collections.abc import Collection
 from contextlib import suppress
 
 from holdfast.adapters.git.ignoring import check_ignore
@@ -12,28 +13,50 @@ from holdfast.adapters.git.ws_gather import why_no_file
 from holdfast.adapters.git.ws_scan import Own, shown
 from holdfast.adapters.probes.git_runner import Git
 
+_MANY = 2000  # entries that are looked at before git is asked which folders need no look
+_IGNORED = ("ls-files", "--others", "--ignored", "--exclude-standard", "--directory", "-z")
+
 
 def odd_files(git: Git) -> list[str]:
     """One row for each, with what it is. What git ignores and what is in a repository of its own is left away."""
     top, own = os.fsencode(place_of(git).top), Own(git)
-    found = {path: why for path, why in _below(top, b"") if path not in own}
-    said = check_ignore(git, map(os.fsdecode, found)).out.split(b"\0") if found else []
-    ignored = {path.removeprefix(b"./") for path in said}
+    seen = _below(top, frozenset(), _MANY)
+    if seen is None:
+        # git names a folder also if just all the files in it are ignored: that one is looked into
+        named = [path[:-1] for path in git.ask(*_IGNORED).out.split(b"\0") if path.endswith(b"/")]
+        seen = _below(top, _ignored(git, named)) or {}
+    found = {path: why for path, why in seen.items() if path not in own}
+    ignored = _ignored(git, found)
     return sorted(shown(path, why) for path, why in found.items() if path not in ignored)
 
 
-def _below(top: bytes, inside: bytes) -> Iterator[tuple[bytes, str]]:
-    try:
-        entries = list(os.scandir(os.path.join(top, inside)))
-    except OSError:
-        return  # a folder that cannot be opened is named by whoever looks at its files
-    if inside and any(entry.name == b".git" for entry in entries):
-        return
-    for entry in entries:
-        path = os.path.join(inside, entry.name)
-        if entry.is_dir(follow_symlinks=False):
-            if entry.name != b".git":
-                yield from _below(top, path)
-        elif not entry.is_symlink() and not entry.is_file(follow_symlinks=False):
-            with suppress(FileNotFoundError):
-                yield path, why_no_file(entry.stat(follow_symlinks=False).st_mode)
+def _ignored(git: Git, paths: Collection[bytes]) -> frozenset[bytes]:
+    said = check_ignore(git, map(os.fsdecode, paths)).out.split(b"\0") if paths else []
+    return frozenset(path.removeprefix(b"./") for path in said)
+
+
+def _below(top: bytes, left_away: frozenset[bytes], most: int = sys.maxsize) -> dict[bytes, str] | None:
+    """What is odd, by its path; None if there are more entries than `most`."""
+    found: dict[bytes, str] = {}
+    folders, count = [b""], 0
+    for inside in folders:
+        entries = _entries(os.path.join(top, inside))
+        count += len(entries)
+        if count > most:
+            return None
+        if inside and any(entry.name == b".git" for entry in entries):
+            continue
+        for entry in entries:
+            path = os.path.join(inside, entry.name)
+            if entry.is_dir(follow_symlinks=False):
+                folders += [path] if entry.name != b".git" and path not in left_away else []
+            elif not entry.is_symlink() and not entry.is_file(follow_symlinks=False):
+                with suppress(FileNotFoundError):
+                    found[path] = why_no_file(entry.stat(follow_symlinks=False).st_mode)
+    return found
+
+
+def _entries(folder: bytes) -> list[os.DirEntry[bytes]]:
+    with suppress(OSError):  # a folder that cannot be opened is named by whoever looks at its files
+        return list(os.scandir(folder))
+    return []

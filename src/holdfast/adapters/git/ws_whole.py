@@ -7,15 +7,18 @@ from __future__ import annotations
 
 import os
 import time
+from contextlib import suppress
 
 from holdfast.adapters.git.workspace import Policy, Snapshot, WorkspaceError, drop, keep, take
 from holdfast.adapters.git.ws_desk import place_of
+from holdfast.adapters.probes.git_locks import may_be_git
 from holdfast.adapters.probes.git_runner import Git
 
 ATTEMPTS = 4
 PATIENCE = 10.0  # seconds for a collection that is going on
 _PAUSE = 0.05
-_MOST = 64
+_MOST = 512  # a number and the name of a host
+_STALE = 12 * 60 * 60.0  # seconds; nor does git believe an older note
 _MISSING = "Objects of the snapshot are missing: git collected them while it was taken, or has lost some before."
 
 
@@ -70,10 +73,17 @@ def _let_collect(git: Git) -> bool:
 
 
 def _is_collecting(note: str) -> bool:
-    """Whether the process that a collection names in its note is alive: a killed one leaves the note."""
+    """Whether the git that a collection names in its note is at work here: one that was killed leaves the note."""
     try:
         with open(note, encoding="ascii") as file:
-            os.kill(int(file.read(_MOST).split()[0]), 0)
-    except (OSError, ValueError, IndexError, OverflowError):
+            pid, host = file.read(_MOST).split()
+            is_old = time.time() - os.fstat(file.fileno()).st_mtime > _STALE
+        return not is_old and host == os.uname().nodename and _lives(int(pid)) and may_be_git(int(pid))
+    except (OSError, ValueError, OverflowError):
         return False
+
+
+def _lives(pid: int) -> bool:
+    with suppress(PermissionError):  # somebody else's lives too
+        os.kill(pid, 0)
     return True

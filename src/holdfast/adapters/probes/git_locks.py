@@ -76,9 +76,23 @@ def _stamp(path: str) -> Stamp | None:
 
 def is_git_at_work(place: Repository) -> bool:
     """Whether a git process stands in the repository; also where that cannot be told."""
-    if not os.path.isdir(os.path.join(_PROC, "self")):
+    return not _can_look() or any(_is_git_in(pid, place) for pid in _processes())
+
+
+def may_be_git(pid: int) -> bool:
+    """Whether a process is a git; also where that cannot be told."""
+    if not _can_look():
         return True
-    return any(_is_git_in(pid, place) for pid in _processes())
+    try:
+        return _is_git(str(pid))
+    except (FileNotFoundError, ProcessLookupError):
+        return False  # it has ended
+    except OSError:
+        return True
+
+
+def _can_look() -> bool:
+    return os.path.isdir(os.path.join(_PROC, "self"))
 
 
 def _processes() -> Iterator[str]:
@@ -86,11 +100,15 @@ def _processes() -> Iterator[str]:
         yield from filter(str.isdigit, os.listdir(_PROC))
 
 
+def _is_git(pid: str) -> bool:
+    with open(os.path.join(_PROC, pid, "comm"), "rb") as file:
+        return file.read().startswith(b"git")
+
+
 def _is_git_in(pid: str, place: Repository) -> bool:
     try:
-        with open(os.path.join(_PROC, pid, "comm"), "rb") as file:
-            if not file.read().startswith(b"git"):
-                return False
+        if not _is_git(pid):
+            return False
         cwd = os.path.realpath(os.readlink(os.path.join(_PROC, pid, "cwd")))
     except (FileNotFoundError, ProcessLookupError):
         return False  # it has ended

@@ -109,7 +109,7 @@ def _check_marks(text: Text) -> None:
 def _marks(text: Text, statuses: Mapping[str, Status], commits: Mapping[str, str], today: str | None) -> Iterator[Edit]:
     stated = read_tasks(text.data)
     said = {task.id: task.said for task in stated.tasks}
-    words = said_of(stated.tasks)
+    written = {one: scalar(spelling(one, said_of(stated.tasks))) for one in set(statuses.values())}
     found = 0
     nodes = _by_id(text, {*statuses, *commits})
     for name, (path, node) in nodes.items():
@@ -117,7 +117,7 @@ def _marks(text: Text, statuses: Mapping[str, Status], commits: Mapping[str, str
         if wanted is not None and (status(said[name]) != wanted if said[name] else wanted != "pending"):
             found += 1
             after = next((key for key in (*IDS, *TITLES) if key in node.value), "")
-            yield scalar_edit(text.text, (*path, "status"), node, scalar(spelling(wanted, words)), after)
+            yield scalar_edit(text.text, (*path, "status"), node, written[wanted], after)
         if name in commits:
             yield from _evidence(text.text, path, node, commits[name])
     if found:
