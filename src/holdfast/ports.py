@@ -350,6 +350,13 @@ class Ground(Protocol):
     def ignored(self, name: str) -> list[str]:
         """What git ignores in that work tree, without what programs make anew whenever they run."""
 
+    @property
+    def aside(self) -> str:
+        """The folder that such files are moved to when their work tree is removed."""
+
+    def ignores(self, cwd: str, paths: Sequence[str]) -> list[str]:
+        """Those of these paths in a work tree at which something is that git ignores."""
+
     def bring_in(
         self, base: str, ours: str, theirs: Sequence[tuple[str, str]], kept: Collection[str]
     ) -> tuple[list[str], list[tuple[str, str]]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
+from collections.abc import Collection
 from contextlib import closing
 from typing import Any, NamedTuple
 
@@ -16,7 +17,7 @@ from holdfast.core.batches import Batch, plan
 from holdfast.core.canonical import digest
 from holdfast.core.errors import HoldfastError
 from holdfast.core.ids import SPEC, is_id
-from holdfast.core.shapes import RunState
+from holdfast.core.shapes import FINISHED, RunState
 from holdfast.core.spec import Spec, refuse
 from holdfast.core.stops import is_resumable
 from holdfast.engine.log import read_head
@@ -37,6 +38,19 @@ class SpecEnded(HoldfastError):
         super().__init__(
             f"The last run of {spec} {how}: {last.run_id}.",
             advice=f"{begin}; `holdfast show {last.run_id}` shows what was done.",
+        )
+
+
+class SpecElsewhere(HoldfastError):
+    """The last run of a spec can go on, but in the work tree that it began in."""
+
+    reason = "bad_input"
+
+    def __init__(self, spec: str, last: Head, places: Collection[str]) -> None:
+        place = next(filter(os.path.isdir, places), "")
+        super().__init__(
+            f"The last run of {spec} belongs to another work tree, {place}: {last.run_id}.",
+            advice=f"`cd {shlex.quote(place)} && holdfast resume {last.run_id}` goes on with it there.",
         )
 
 
@@ -109,10 +123,18 @@ def unfinished_run(where: config.Config, text: str) -> str | None:
 
 
 def to_resume(where: config.Config, text: str) -> str | None:
-    """The run of a spec that can go on; None if this is no spec, or it never ran. Raises SpecEnded if the last one is over."""
+    """The run of a spec that can go on here; None if this is no spec, or it never ran.
+
+    Raises SpecEnded if the last one is over, and SpecElsewhere if it can go on in another work tree.
+    """
     found = unfinished_run(where, text)
     if found is None and (last := last_run(where, text)) is not None:
-        raise SpecEnded(text, last)
+        shown = last.projection
+        if shown.status == FINISHED or not (shown.stop_reason is None or is_resumable(shown.stop_reason)):
+            raise SpecEnded(text, last)
+        with closing(app.open_configured(where, read_only=True)) as store:
+            state = state_of(store, last.run_id)
+        raise SpecElsewhere(text, last, state.repositories if state is not None else ())
     return found
 
 

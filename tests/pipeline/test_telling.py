@@ -142,7 +142,7 @@ def test_what_was_said_before_a_report_that_was_delivered_is_all_kept(tmp_path):
 
 
 def test_a_success_that_changed_no_file_is_no_success_unless_it_shows_why(tmp_path):
-    claim = [report(implementation_files=["kit/words.py"], test_output="OK")]
+    claim = [report(implementation_files=["kit/words.py"])]
     project = build(tmp_path, ONE, {"implement/T1": [claim, DONE]}, QUICK)
     handed = is_stop(project, project.run(), "insufficient_evidence")
     assert "changed no file" in str(handed["signals"])

@@ -243,7 +243,7 @@ STOPS = (
          "The same effect key came with other arguments. Doing it could repeat or replace an effect that was done.",
          True, False, GO_ON),
     Stop("effect_failed", "Effect failed", "effect", 87,
-         "An effect is known to have failed, and its key is free again.",
+         "An effect is known to have failed. It can be done again with the same key and arguments.",
          True, False, GO_ON),
     # ---- internal
     Stop("internal_error", "Internal error", "internal", 90,

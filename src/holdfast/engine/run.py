@@ -7,7 +7,7 @@ run or says why it rests; entering it again with a longer log goes on, and what 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextvars import ContextVar, Token
 from importlib import import_module
 from types import TracebackType
@@ -33,6 +33,7 @@ from holdfast.engine.waits import LONGEST_STAY, Waits
 
 if TYPE_CHECKING:
     from holdfast.engine.repository import Repository
+    from holdfast.ports import Record
 
 R = TypeVar("R")
 CURRENT: ContextVar[LiveRun | None] = ContextVar("holdfast_run", default=None)
@@ -106,6 +107,10 @@ class LiveRun:
     def kept(self, digest: str) -> bytes:
         """What was stored. Raises NotFound or ArtifactDamaged."""
         return self._book.log.store.get_artifact(digest)
+
+    def records(self, after: int) -> Iterator[Record]:
+        """What the log holds after an event, as it is stored."""
+        return self._book.log.store.read(self.run_id, after=after)
 
 
 class Run(LiveRun):

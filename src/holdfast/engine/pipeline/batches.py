@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from itertools import count, takewhile
+from itertools import takewhile
 from typing import Any
 
 import msgspec
@@ -111,10 +111,10 @@ class Planner:
             desk.note(f"tasks.yaml: {sentence}")
 
     def _tell_claims(self, spec: Spec) -> None:
-        """What a person did to tasks while the run rested is their right, and is told."""
+        """What became of tasks between two batches is told. While a batch is open, `check_claims` stops for it first."""
         if self._last is None:
             return
-        told = _told(self._desk, self._last)
+        told, _ = _told(self._desk, self._last)
         for sentence in _claims(self._last, spec):
             if sentence not in told:
                 self._desk.note(sentence)
@@ -130,19 +130,10 @@ def _claims(batch: Mapping[str, Any], spec: Spec) -> list[str]:
     return gone + said
 
 
-def _claims_name(batch: Mapping[str, Any], number: int) -> str:
-    return f"{label(batch)}/claims-{number}"
-
-
-def _told(desk: Desk, batch: Mapping[str, Any]) -> set[str]:
-    """The claims that the run stopped for in this batch."""
-    steps, told = desk.run.state.steps, set[str]()
-    for number in count(1):
-        known = steps.get(_claims_name(batch, number))
-        if known is None:
-            return told
-        told |= set(known.output)
-    raise AssertionError
+def _told(desk: Desk, batch: Mapping[str, Any]) -> tuple[set[str], str]:
+    """The claims that the run stopped for in this batch, and the name of the next mark."""
+    told, name = desk.told(f"{label(batch)}/claims", "insufficient_evidence")
+    return {sentence for one in told for sentence in one}, name
 
 
 def check_claims(desk: Desk, batch: Mapping[str, Any]) -> None:
@@ -154,10 +145,9 @@ def check_claims(desk: Desk, batch: Mapping[str, Any]) -> None:
         return
     spec = desk.parts.specs.read()
     refuse(spec.problems)
-    found, told = _claims(batch, spec), _told(desk, batch)
+    found, (told, name) = _claims(batch, spec), _told(desk, batch)
     if fresh := [sentence for sentence in found if sentence not in told]:
-        number = next(number for number in count(1) if _claims_name(batch, number) not in desk.run.state.steps)
-        desk.run.step(_claims_name(batch, number), lambda: fresh)
+        desk.run.step(name, lambda: fresh)
         raise Halt("insufficient_evidence", *fresh, "put tasks.yaml right, or resume the run if it is right as it is")
     for sentence in found:
         desk.note(sentence)

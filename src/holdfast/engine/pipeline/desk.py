@@ -9,6 +9,7 @@ import re
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import count
 from typing import Any, NamedTuple
 
 import msgspec
@@ -16,14 +17,17 @@ import msgspec
 from holdfast.core.canonical import digest
 from holdfast.core.drift import CHOICES
 from holdfast.core.errors import HoldfastError
+from holdfast.core.events import RunStopped
 from holdfast.core.review import Finding
 from holdfast.core.settings import Settings
 from holdfast.core.shapes import OPEN, EffectState, WorkspaceState
+from holdfast.core.wire import decode
 from holdfast.engine.repository import Repository
 from holdfast.engine.run import Run
 from holdfast.ports import Agents, Checks, Ground, Specs
 
 _LONGEST = 100
+_BOUNDS = frozenset({"run_stopped", "run_resumed"})  # where the life of a process ends
 _OURS = re.compile(
     r"(review|fix|gate|verify|plan)(-\d.*)?$|(merge|base|begin|files|passed|closed|trees|tasks)$"
 )  # names of our own
@@ -102,6 +106,28 @@ class Desk:
     def decided_before(self, step: str) -> bool:
         """Whether this step was finished before this process began."""
         return step in self._steps_then
+
+    def told(self, name: str, reason: str) -> tuple[list[Any], str]:
+        """What marks of this name hold for which the run really stopped, and the name of the next mark.
+
+        A mark is written before the stop. If the process was killed in between, nobody was told.
+        """
+        found: list[Any] = []
+        for number in count(1):
+            known = self.run.state.steps.get(f"{name}-{number}")
+            if known is None or known.status != "finished":
+                return found, f"{name}-{number}"
+            if self.stopped_after(known.ended, reason):
+                found.append(known.output)
+        raise AssertionError
+
+    def stopped_after(self, seq: int, reason: str) -> bool:
+        """Whether the process that wrote this event stopped the run for this reason."""
+        for record in self.run.records(seq):
+            if record.kind in _BOUNDS:
+                event = decode(record)
+                return isinstance(event, RunStopped) and event.reason == reason
+        return False
 
     def halt(self) -> None:
         """Let every thread of this run come to its end at its next boundary, also one that waits for a limit."""

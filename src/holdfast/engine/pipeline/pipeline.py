@@ -125,9 +125,12 @@ def _final(desk: Desk, batch: Mapping[str, Any], start: str) -> None:
 
 
 def _left(desk: Desk) -> list[str]:
-    """What differs from the last commit when all has passed: a person's corrections, or what checks wrote. It is told."""
-    ground = desk.parts.ground
-    changed = ground.changed(ground.top, ground.where()[0] or "")
+    """What differs from the last commit when all has passed: a person's corrections, or what checks wrote. It is told.
+
+    What was there before the run, outside of its scope, is not committed.
+    """
+    ground, outside = desk.parts.ground, desk.repo.check_scope()
+    changed = [path for path in ground.changed(ground.top, ground.where()[0] or "") if path not in outside]
     if changed:
         desk.note(
             f"batch-{FINAL}: {trees.listed(changed)} differs from the last commit, and is committed with the review"

@@ -20,6 +20,7 @@ from holdfast.core.reports import FixReport, ImplementerReport, Kind, Report, Re
 from holdfast.core.retry import seconds_until
 from holdfast.core.values import Answer
 from holdfast.engine.pipeline.desk import CutShort, Desk, Halt, Moment
+from holdfast.engine.pipeline.trees import own_files
 from holdfast.ports import Answered, Ask, Left
 
 REPORTS: dict[Kind, type[Report]] = {
@@ -56,7 +57,6 @@ class Order(NamedTuple):
     cwd: Callable[[], str]
     since: Callable[[], str]  # the commit or snapshot that shows the work tree as it was before
     work: Callable[[], Work]
-    besides: frozenset[str] = frozenset()  # files that others than this stage changed since then
 
     @property
     def mutates(self) -> bool:
@@ -64,8 +64,12 @@ class Order(NamedTuple):
 
 
 def done(desk: Desk, order: Order) -> Report:
-    """Have it done, once. What a person resumed the run for, after an agent was blocked, is another attempt."""
+    """Have it done, once. What a person resumed the run for, after an agent was blocked, is another attempt.
+
+    A claim without evidence is a stop, and who goes on after it lets an agent look once more: what that one says counts.
+    """
     before: list[str] = []
+    is_told = False
     for attempt in count(1):
         this = order._replace(work=partial(_told_of, order.work, tuple(before))) if before else order
         this = this if attempt == 1 else this._replace(name=f"{order.name} ({attempt})")
@@ -75,9 +79,17 @@ def done(desk: Desk, order: Order) -> Report:
         refusal = _refusal(report)
         if report is not None and refusal is None:
             return report
+        is_claim = refusal is not None and refusal[0] == "insufficient_evidence"
+        if report is not None and refusal is not None and is_claim and is_told:
+            desk.note(f"{this.name}: {refusal[1]}; the run stopped for that and was let go on, so it counts")
+            return report
         if refusal is not None and not desk.knew(this.name):
-            raise Halt(refusal[0], f"{this.name}: {refusal[1] or 'no reason was given'}")
+            more = ("a resumed run lets an agent look once more, and what it says then counts",) if is_claim else ()
+            raise Halt(refusal[0], f"{this.name}: {refusal[1] or 'no reason was given'}", *more)
         if refusal is not None:
+            is_told = is_told or (
+                is_claim and desk.stopped_after(desk.run.state.effects[_key_of(desk, this)].seq, refusal[0])
+            )
             before.append(f"an earlier attempt does not count ({refusal[1]}); since then a person let the run go on")
     raise AssertionError
 
@@ -145,7 +157,7 @@ def _refusal(report: Report | None) -> tuple[str, str] | None:
 def _has_evidence(report: ImplementerReport) -> bool:
     shown = report.evidence
     ran = bool(shown.commands_run) and all(one.exit_code == 0 for one in shown.commands_run)
-    return bool(shown.files_checked) or bool(shown.output.strip()) or ran
+    return bool(shown.files_checked) or bool(shown.output.strip()) or bool(report.test_output.strip()) or ran
 
 
 class Dispatch:
@@ -266,15 +278,18 @@ class Dispatch:
         }
 
     def _changed_nothing(self, report: Report | None) -> bool:
-        """Whether it claims to have implemented something, and every file is as it was; the spec's own do not count."""
+        """Whether it claims to have implemented something, and every file is as it was. What the run writes does not count.
+
+        Of a file that git ignores nobody knows what it was: one that is there counts as changed, if the report names it.
+        """
         if not isinstance(report, ImplementerReport) or report.status != "success":
             return False
-        ground, order, own = self._desk.parts.ground, self._order, f"{self._desk.parts.specs.path}/"
+        ground, order, own = self._desk.parts.ground, self._order, own_files(self._desk)
         try:
-            changed = ground.changed(order.cwd(), order.since())
+            changed = set(ground.changed(order.cwd(), order.since())).difference(own)
+            return not changed and not ground.ignores(order.cwd(), report.implementation_files)
         except HoldfastError:  # its folder is no work tree any more, which stops the run when its work is collected
             return False
-        return all(path.startswith(own) or path in order.besides for path in changed)
 
     def _count(self, answered: Answered) -> None:
         if answered.tokens or answered.money:

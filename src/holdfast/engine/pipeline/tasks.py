@@ -6,7 +6,6 @@ changed the same lines are a stop with a reason, and both results stay where the
 
 from __future__ import annotations
 
-import posixpath
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -26,7 +25,7 @@ class Site(NamedTuple):
     """Where a task is worked on: a folder, and what it looked like before a stage began."""
 
     cwd: Callable[[], str]
-    before: Callable[[str], str]
+    before: Callable[[str, bool], str]  # by the name of the stage, and whether it is the first of the task
 
 
 def work_on(desk: Desk, batch: Mapping[str, Any], base: str, begun: str | None) -> None:
@@ -43,13 +42,13 @@ def work_on(desk: Desk, batch: Mapping[str, Any], base: str, begun: str | None) 
 
 def _is_there(desk: Desk, batch: Mapping[str, Any], base: str, claims: Sequence[str]) -> None:
     """Stop if nothing is left of work that was reported. Who goes on after that stop wants it so."""
-    name, own = f"{label(batch)}/gone", f"{desk.parts.specs.path}/"
-    if not all(path.startswith(own) for path in desk.parts.ground.changed(desk.parts.ground.top, base)):
+    ground = desk.parts.ground
+    if set(ground.changed(ground.top, base)) - {*trees.own_files(desk)} or ground.ignores(ground.top, claims):
         return
     said = f"{', '.join(claims[:8])} was reported, and no file differs from the commit that the batch began with"
-    is_told = desk.decided_before(name)
-    desk.run.step(name, lambda: None)
-    if not is_told:
+    told, name = desk.told(f"{label(batch)}/gone", "insufficient_evidence")
+    if not told:
+        desk.run.step(name, lambda: said)
         raise Halt("insufficient_evidence", said, "`holdfast checkpoint --list` shows what is kept")
     desk.note(f"{label(batch)}: {said}; the run goes on without it")
 
@@ -58,7 +57,7 @@ def _work_on(desk: Desk, batch: Mapping[str, Any], base: str, begun: str | None,
     if batch["parallel"]:
         _side_by_side(desk, batch, base, begun, claims)
         return
-    site = Site(lambda: desk.parts.ground.top, lambda name: desk.snapshot(f"before {name}"))
+    site = Site(lambda: desk.parts.ground.top, lambda name, is_first: desk.snapshot(f"before {name}"))
     for task in batch["tasks"]:
         phases(desk, batch, task, site, claims)
 
@@ -66,11 +65,11 @@ def _work_on(desk: Desk, batch: Mapping[str, Any], base: str, begun: str | None,
 def phases(desk: Desk, batch: Mapping[str, Any], task: Mapping[str, Any], site: Site, claims: list[str]) -> None:
     """Each phase of one task. `claims` gets the files that it is reported to be implemented in."""
     said: list[str] = []
-    tests: frozenset[str] = frozenset()
     for kind in (kind for kind in PHASES if kind in batch["phases"]):
         name = stage_name(desk, batch, task, kind)
+        before = partial(site.before, name, not said)
         if not desk.knew(name):
-            site.before(name)  # the evidence, before the intent
+            before()  # the evidence, before the intent
         order = Order(
             name=name,
             kind=kind,
@@ -78,14 +77,11 @@ def phases(desk: Desk, batch: Mapping[str, Any], task: Mapping[str, Any], site: 
             task=task["id"],
             agents=desk.settings.run.agents_for(kind),
             cwd=site.cwd,
-            since=partial(site.before, name),
+            since=before,
             work=partial(_work, desk, batch, task, kind, tuple(said)),
-            besides=tests,
         )
         report = stage.done(desk, order)
         said += _told(report)
-        if isinstance(report, TesterReport) and batch["parallel"]:
-            tests = frozenset(map(posixpath.normpath, report.test_files))
         if isinstance(report, ImplementerReport) and report.status == "success":
             claims += report.implementation_files
 
@@ -153,7 +149,9 @@ def _in_own_tree(
     """A task that was not begun when another one failed is not begun; one that was comes to its end."""
     if failed.is_set():
         raise CutShort("interrupted", f"{label(batch)}/{task['id']} was not begun")
-    site = Site(partial(desk.parts.ground.open, tree_name(batch, task), base), lambda name: base)
+    site = Site(
+        partial(desk.parts.ground.open, tree_name(batch, task), base), partial(trees.before, desk, batch, task, base)
+    )
     try:
         phases(desk, batch, task, site, claims)
     except BaseException:

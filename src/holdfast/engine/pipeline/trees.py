@@ -7,7 +7,6 @@ work tree that no task made is a person's: it becomes part of the batch only if 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from itertools import count
 from typing import Any
 
 import msgspec
@@ -35,18 +34,23 @@ def plain(path: str) -> str:
     return path.encode("utf-8", "backslashreplace").decode()
 
 
+def own_files(desk: Desk) -> list[str]:
+    """The files of the spec that the run writes itself."""
+    return [f"{desk.parts.specs.path}/{name}" for name in _OWN]
+
+
 # --- trees that are gone
 
 
 def stage_name(desk: Desk, batch: Mapping[str, Any], task: Mapping[str, Any], kind: Kind) -> str:
     """The name of a task's stage. What was done in a tree that is gone has another name than what is done after that."""
-    lost = next(number for number in count() if _lost(batch, task, number + 1) not in desk.run.state.steps)
+    lost = len(_lost(desk, batch, task)[0])
     name = f"{label(batch)}/{step_name(task['id'])}/{kind}"
     return f"{name}, tree {lost + 1}" if lost else name
 
 
-def _lost(batch: Mapping[str, Any], task: Mapping[str, Any], number: int) -> str:
-    return f"{label(batch)}/{step_name(task['id'])}/lost-{number}"
+def _lost(desk: Desk, batch: Mapping[str, Any], task: Mapping[str, Any]) -> tuple[list[Any], str]:
+    return desk.told(f"{label(batch)}/{step_name(task['id'])}/lost", "insufficient_evidence")
 
 
 def check_there(desk: Desk, batch: Mapping[str, Any]) -> None:
@@ -64,8 +68,7 @@ def _gone(desk: Desk, batch: Mapping[str, Any], task: Mapping[str, Any]) -> str 
     done = [name for name in names if status[name] == "done"]
     said = f"{', '.join(done or names)}: the work tree {desk.parts.ground.path(tree)} is gone, and what was done in it"
     if done and standing != "open":
-        number = next(number for number in count(1) if _lost(batch, task, number) not in desk.run.state.steps)
-        desk.run.step(_lost(batch, task, number), lambda: said)
+        desk.run.step(_lost(desk, batch, task)[1], lambda: said)
         return said
     if standing == "gone":
         desk.note(f"{said}; the work begins anew")
@@ -88,19 +91,14 @@ def _changed(desk: Desk) -> list[str]:
 def check_meanwhile(desk: Desk, batch: Mapping[str, Any], base: str, begun: str | None) -> None:
     """Stop for files in the main work tree that no task made. Those that somebody went on after become part of the batch."""
     found = _strange(desk, batch, base, begun)
-    names = (f"{label(batch)}/meanwhile-{number}" for number in count(1))
-    known: set[str] = set()
-    for name in names:
-        if name not in desk.run.state.steps:
-            break
-        known |= set(_kept(desk, str(desk.run.state.steps[name].output)))
+    told, name = desk.told(f"{label(batch)}/meanwhile", "dirty_worktree")
+    known = {path for one in told for path in _kept(desk, str(one))}
     fresh = [path for path in found if path not in known]
     if fresh:
         desk.run.step(name, lambda: desk.keep_value(fresh))
         said = f"{listed(fresh)} changed in the main work tree while {label(batch)} was worked on, and no task did it"
-        raise Halt(
-            "dirty_worktree", said, "commit it or move it away; a resumed run makes what is left part of the batch"
-        )
+        what_next = "commit it or move it away; a resumed run makes what is left part of the batch"
+        raise Halt("dirty_worktree", said, f"{what_next}, and needs no --allow-dirty for it")
     if found:
         desk.note(f"{label(batch)}: {listed(found)}, which no task made, becomes part of the batch")
 
@@ -119,6 +117,28 @@ def _kept(desk: Desk, digest: str) -> list[str]:
     return msgspec.json.decode(desk.kept(digest), type=list[str])
 
 
+# --- between the phases of a task
+
+
+def before(desk: Desk, batch: Mapping[str, Any], task: Mapping[str, Any], base: str, name: str, is_first: bool) -> str:
+    """The commit that shows the tree of a task as it was before a stage: what the phase before it left there."""
+    if is_first:
+        return base
+    mark = f"{name}/before"
+    known = desk.run.state.steps.get(mark)
+    if known is not None and known.status == "finished":
+        return str(known.output)
+    return str(desk.run.step(mark, lambda: _collected(desk, tree_name(batch, task), base)))
+
+
+def _collected(desk: Desk, tree: str, base: str) -> str:
+    try:
+        desk.parts.ground.open(tree, base)
+        return desk.parts.ground.collect(tree)
+    except HoldfastError as error:
+        raise Halt(error.reason, str(error), *filter(None, (error.advice,))) from error
+
+
 # --- bringing the results together
 
 
@@ -127,15 +147,13 @@ def bring_in(desk: Desk, batch: Mapping[str, Any], base: str, number: str) -> di
     ground = desk.parts.ground
     collected = [(task["id"], ground.collect(tree_name(batch, task))) for task in batch["tasks"]]
     ours = desk.snapshot(f"before batch-{number}/merge, start {desk.run.state.resumes + 1}")
-    own = [f"{desk.parts.specs.path}/{name}" for name in _OWN]
-    paths, left_out = ground.bring_in(base, ours, collected, own)
+    paths, left_out = ground.bring_in(base, ours, collected, own_files(desk))
     for task_id, path in left_out:
         desk.note(f"{label(batch)}: {task_id} changed {path}, which the run writes itself; that change is left out")
     for task in batch["tasks"]:
         if ignored := ground.ignored(tree_name(batch, task)):
-            desk.note(
-                f"{label(batch)}: git ignores {listed(ignored)} of {task['id']}; it is not merged, and kept aside"
-            )
+            said = f"git ignores {listed(ignored)} of {task['id']}; it is not merged, and kept aside in {ground.aside}"
+            desk.note(f"{label(batch)}: {said}")
     return {"collected": dict(collected), "paths": list(map(plain, paths))}
 
 
