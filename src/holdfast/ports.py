@@ -354,6 +354,15 @@ class Ground(Protocol):
     def aside(self) -> str:
         """The folder that such files are moved to when their work tree is removed."""
 
+    def content(self, cwd: str, paths: Sequence[str]) -> dict[str, str]:
+        """What is in those of these files that are there, by ids as `committed` has them; no filter of git's is applied."""
+
+    def uncommitted(self, cwd: str) -> list[str]:
+        """The files of a work tree that are not as in its last commit; of a renamed one, both names."""
+
+    def committed(self, commit: str, paths: Sequence[str]) -> dict[str, str]:
+        """What a commit holds of these files."""
+
     def ignores(self, cwd: str, paths: Sequence[str]) -> list[str]:
         """Those of these paths in a work tree at which something is that git ignores."""
 

@@ -469,7 +469,11 @@ def test_no_shell_is_ever_started():
             assert not [key for key in call.keywords if key.arg == "shell"], (path, call.lineno)
             if name.startswith("subprocess."):
                 started.append(path.parts[:2])
-    allowed = {("adapters", "probes"), ("adapters", "agents"), ("cli", "resume_child.py")}  # the last: what the user typed
+    allowed = {
+        ("adapters", "probes"),
+        ("adapters", "agents"),
+        ("cli", "resume_child.py"),
+    }  # the last: what the user typed
     assert set(started) <= {("testing", part) for _, part in started} | allowed, "who starts programs"
 
 

@@ -29,6 +29,7 @@ def test_a_fork_can_go_on_however_the_original_ended(holdfast, make_run, ending)
         "forked_at": len(before),
         "events": len(before) - rest,
         "effects_open": ["mail-1"] if ending == "open" else [],
+        "effects_after": [],
         "next_actions": ["holdfast resume second"],
     }
     first = log_of(holdfast, "second")[0]
@@ -47,7 +48,7 @@ def test_text_says_the_same_and_a_fresh_id_is_given(holdfast, make_run):
     run_id = said.split()[1]
     assert len(run_id) == 36
     assert said == f"Run {run_id} is here now, with 6 events, from run run-1 up to its event 6."
-    assert still_open == "Open in it, as in the original: mail-1."
+    assert still_open == "Open in it: mail-1."
     assert following == f"  holdfast resume {run_id}"
 
 
@@ -55,6 +56,13 @@ def test_a_fork_begins_where_it_is_told_to(holdfast, make_run):
     make_run("run-1", ending="finished")
     holdfast("fork", "run-1", "--at", "3", "--as", "second")
     assert [event["kind"] for event in log_of(holdfast, "second")] == ["run_started", "step_started", "step_finished"]
+
+
+def test_what_the_original_did_after_the_event_is_named(holdfast, make_run):
+    make_run("run-1", ending="open")
+    begun = next(event["seq"] for event in log_of(holdfast, "run-1") if event["kind"] == "effect_started")
+    named = holdfast("fork", "run-1", "--at", str(begun - 1), "--as", "second").out.splitlines()[1]
+    assert named == f"Begun by the original after event {begun - 1}; the fork does them again: mail-1."
 
 
 @pytest.mark.parametrize(

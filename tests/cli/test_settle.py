@@ -51,7 +51,7 @@ def effects(holdfast):
     ("flag", "settled_as", "says"),
     [
         ("--done", "done", "does not do it again"),
-        ("--not-done", "not_done", "its key is free"),
+        ("--not-done", "not_done", "with the same key and arguments"),
         ("--abandon", "abandoned", "given up"),
     ],
 )

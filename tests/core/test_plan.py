@@ -70,10 +70,10 @@ TABLE: list[tuple[str, tuple[e.Event, ...], tuple[Row, ...]]] = [
         Row("effect", "k", "replay", "of step a: it was given up, and is not done"),
     )),
     ("a failed effect is done", (effect("once"), e.EffectFailed(effect_key="k")), (
-        Row("effect", "k", "run", "of step a: it failed, and its key is free"),
+        Row("effect", "k", "run", "of step a: it failed, and is done again, with the same key and arguments"),
     )),
     ("an effect that was not done is done", (effect("once"), settled("not_done")), (
-        Row("effect", "k", "run", "of step a: it was never done, and its key is free"),
+        Row("effect", "k", "run", "of step a: it was never done, and is done now, with the same key and arguments"),
     )),
     ("an open effect with a probe is settled", (effect("probed"),), (
         Row("effect", "k", "settle", "of step a: its probe decides"),
@@ -117,6 +117,12 @@ def test_the_table_has_every_move():
 def test_what_may_be_repeated_is_done_again_with_its_key(policy, more):
     (row,) = resume_plan(state_of(START, effect(policy), *more)).rows
     assert row == Row("effect", "k", "run", f"of step a: it is {policy}, so it is done again with the same key")
+
+
+def test_what_would_be_done_again_names_the_commands_once_the_run_rests_because_of_an_effect():
+    (row,) = resume_plan(state_of(START, effect("keyed"), e.RunStopped(reason="effect_unknown"))).rows
+    again = "it is keyed, so it is done again with the same key"
+    assert row == Row("effect", "k", "run", f"of step a: {again}; if the code no longer does it, say it: {SETTLE_K}")
 
 
 @pytest.mark.parametrize("policy", ["once", "transactional"])

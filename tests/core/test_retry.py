@@ -44,6 +44,21 @@ def test_a_number_is_so_many_attempts_and_nothing_is_one():
     assert as_retry(mine) is mine
 
 
+NAN = float("nan")
+
+
+@pytest.mark.parametrize("seconds", [1e12, -1e12, 1e300, NAN, float("inf"), "3", None])
+def test_a_time_that_there_is_not_is_refused(seconds):
+    with pytest.raises(UsageError, match="No time is"):
+        later(AT, seconds)
+
+
+@pytest.mark.parametrize("value", ["3", 2.0, (3, 1.0), Retry(2, NAN), Retry("3"), Retry(2, "1"), Retry(2, 1.0, NAN)])
+def test_what_is_no_number_of_attempts_or_seconds_is_refused(value):
+    with pytest.raises(UsageError, match="cannot be followed"):
+        as_retry(value)
+
+
 @pytest.mark.parametrize("value", [0, -1, Retry(attempts=0), Retry(wait=-1), Retry(factor=-0.5), Retry(longest=-1)])
 def test_what_cannot_be_followed_is_refused(value):
     with pytest.raises(UsageError, match="at least one attempt, and no negative waits") as refused:

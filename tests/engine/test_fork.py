@@ -96,9 +96,12 @@ def test_from_every_event_a_fork_is_what_the_run_was_there(store, at):
     assert picture(store) == before
     state = read_state(store, "fork-1")
     assert (state.status, state.stop_reason, state.forked_from) == (RUNNING, None, "run-1")
-    then = holdfast.fold(LONG[:at])
+    ends, left = (e.EffectFinished, e.EffectSettled), holdfast.fold(LONG[:at]).effects_open
+    known = [event for event in LONG[at:] if isinstance(event, ends) and event.effect_key in left]
+    then = holdfast.fold([*LONG[:at], *known])
     assert parts(state) == parts(then)
-    assert made == Forked("fork-1", "run-1", at, state.seq, tuple(then.effects_open))
+    after = (*(["mail-1"] if at < 4 else []), *(["pay-1"] if at < 6 else []))
+    assert made == Forked("fork-1", "run-1", at, state.seq, tuple(then.effects_open), after)
     assert verify_run(store, "fork-1").findings == ()
     assert resume_plan(state).verdict in ("go", "ask")
     assert not store.head("fork-1").held
@@ -158,6 +161,50 @@ def test_an_open_effect_stays_open_and_a_done_one_done_under_their_keys(store):
     state = read_state(store, "fork-1")
     assert {key: effect.status for key, effect in state.effects.items()} == {"mail-1": "done", "pay-1": "started"}
     assert state.effects["mail-1"].receipt == {"id": 1}
+
+
+def started(key, policy="keyed"):
+    return e.EffectStarted(effect_key=key, step_id=key, policy=policy, arguments_hash="1")
+
+
+def test_what_became_of_an_open_effect_is_taken_over(store):
+    first = (e.RunStarted(mission_id="m"), *map(started, ("a", "b", "c", "d")), started("r", "read"))
+    later = (
+        e.EffectFinished(effect_key="a", receipt={"id": 1}),
+        e.EffectSettled(effect_key="b", settled_as="unknown"),
+        e.EffectSettled(effect_key="b", settled_as="done", by="person"),
+        e.EffectFailed(effect_key="c", error="no"),
+        started("c"),
+        e.EffectFinished(effect_key="c"),
+        e.EffectSettled(effect_key="r", settled_as="abandoned", by="policy"),
+    )
+    written(store, *first, *later)
+    made = forked(store, len(first))
+    state = read_state(store, "fork-1")
+    statuses = {key: effect.status for key, effect in state.effects.items()}
+    assert statuses == {"a": "done", "b": "done", "c": "failed", "d": "started", "r": "started"}
+    assert state.effects["a"].receipt == {"id": 1}
+    assert (made.effects_open, made.effects_after) == (("d", "r"), ("c",))
+
+
+def test_what_was_begun_after_the_event_is_named_unless_it_is_known_not_to_be_done(store):
+    later = (
+        started("done"), e.EffectFinished(effect_key="done"), started("open"), started("looked", "read"),
+        started("failed"), e.EffectFailed(effect_key="failed", error="no"),
+        started("never"), e.EffectSettled(effect_key="never", settled_as="not_done"),
+    )  # fmt: skip
+    written(store, e.RunStarted(mission_id="m"), *later)
+    assert forked(store, 1).effects_after == ("done", "open")
+
+
+def test_damage_after_the_event_does_not_stand_in_the_way(store):
+    written(store, e.RunStarted(mission_id="m"), started("a"), e.EffectFinished(effect_key="a"))
+    rows = list(store.read("run-1"))
+    read = store.read
+    store.read = lambda run_id, **place: (
+        row._replace(body=b"{") if row.seq == len(rows) else row for row in read(run_id, **place)
+    )
+    assert forked(store, 2).effects_open == ("a",)
 
 
 def test_a_fork_hears_messages_of_its_own_only(store):

@@ -6,12 +6,15 @@ import os
 import shlex
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
+from functools import cached_property
 from typing import Literal
 
 from holdfast.adapters import system
 from holdfast.adapters.git import commits, merging, review_diff, task_ignored, trees
 from holdfast.adapters.git.ignoring import left_out
 from holdfast.adapters.git.repo import GitWorkspace
+from holdfast.adapters.git.tree_put import blob_id
+from holdfast.adapters.git.workspace import changed, object_format
 from holdfast.adapters.probes.common import EffectError
 from holdfast.adapters.processes import left_behind
 from holdfast.core.errors import HoldfastError, UsageError
@@ -26,6 +29,10 @@ class GitGround:
         self._link = link
         self._environ = environ
         self.top = workspace.top
+
+    @cached_property
+    def _format(self) -> str:
+        return object_format(self._workspace.git)
 
     def where(self) -> tuple[str | None, str | None]:
         return self._workspace.where()
@@ -53,9 +60,20 @@ class GitGround:
     def aside(self) -> str:
         return os.path.join(self._trees.folder, task_ignored.FOLDER)
 
+    def content(self, cwd: str, paths: Sequence[str]) -> dict[str, str]:
+        found: dict[str, str] = {}
+        for path in _inside(cwd, paths):
+            with suppress(OSError):
+                found[path] = blob_id(os.fsencode(os.path.join(cwd, path)), self._format)
+        return found
+
+    def committed(self, commit: str, paths: Sequence[str]) -> dict[str, str]:
+        said = self._workspace.git("ls-tree", "-r", "-z", "--full-tree", commit, "--", *paths) if paths else b""
+        rows = (row.split(b"\t", 1) for row in said.split(b"\0") if row)
+        return {os.fsdecode(path): facts.split()[2].decode() for facts, path in rows}
+
     def ignores(self, cwd: str, paths: Sequence[str]) -> list[str]:
-        inside = [os.path.relpath(os.path.join(cwd, path), cwd) for path in paths if "\0" not in path]
-        there = [path for path in inside if path[:3] != "../" and os.path.lexists(os.path.join(cwd, path))]
+        there = _inside(cwd, paths)
         return left_out(self._at(cwd).git, there) if there else []
 
     def bring_in(
@@ -77,6 +95,9 @@ class GitGround:
     def last_commit(self, text: str, file: str) -> str:
         return commits.classify(self._workspace, text, file, self._workspace.known()).sentence
 
+    def uncommitted(self, cwd: str) -> list[str]:
+        return [change.path for change in changed(self._at(cwd).git)]
+
     def changed(self, cwd: str, since: str) -> list[str]:
         return [file.path for file in review_diff.diff(self._at(cwd), since, 0).files]
 
@@ -92,6 +113,12 @@ class GitGround:
     def _at(self, cwd: str) -> GitWorkspace:
         same = os.path.realpath(cwd) == os.path.realpath(self.top)
         return self._workspace if same else GitWorkspace(cwd, self._environ)
+
+
+def _inside(cwd: str, paths: Sequence[str]) -> list[str]:
+    """Those of the paths at which something is, as they are named from the folder; none that leads out of it."""
+    inside = [os.path.relpath(os.path.join(cwd, path), cwd) for path in paths if "\0" not in path]
+    return [path for path in inside if path[:3] != "../" and os.path.lexists(os.path.join(cwd, path))]
 
 
 def put_away(workspace: GitWorkspace, run_id: str, stages: str) -> list[str]:

@@ -23,7 +23,8 @@ from holdfast.engine.fork import Forked, fork
 def command(run: str, at: int | None, new_id: str | None, as_json: bool) -> None:
     """Make a new run of what RUN had done up to an event. It can go on even if RUN has ended.
 
-    Effects that were done stay done in the fork and are not repeated; those that were open stay open.
+    Effects that were done by then stay done in the fork and are not repeated. What RUN found out later about one that was
+    open is taken over; else it stays open. Effects that RUN began after the event are named: the fork does them again.
 
     \b
     holdfast fork 8cb0f3ef
@@ -44,5 +45,8 @@ def report(made: Forked, as_json: bool) -> None:
     taken = f"{counted(made.events, 'event')}, from run {made.forked_from} up to its event {made.forked_at}"
     say(f"Run {made.run_id} is here now, with {taken}.")
     if made.effects_open:
-        say(f"Open in it, as in the original: {escape(', '.join(made.effects_open))}.")
+        say(f"Open in it: {escape(', '.join(made.effects_open))}.")
+    if made.effects_after:
+        names = escape(", ".join(made.effects_after))
+        say(f"Begun by the original after event {made.forked_at}; the fork does them again: {names}.")
     say(f"  {following}")

@@ -18,7 +18,7 @@ from holdfast.engine import people
 
 SAID: dict[SettledAs, str] = {
     "done": "was done: a resumed run takes its receipt and does not do it again",
-    "not_done": "was not done: its key is free, and a resumed run does it",
+    "not_done": "was not done: a resumed run does it, with the same key and arguments",
     "abandoned": "is given up: a resumed run goes on without it, and its code gets nothing back",
 }
 

@@ -43,8 +43,8 @@ _REST: dict[str, str] = {RUNNING: "interrupted", FINISHED: "complete"}
 _CLOSED: dict[str, tuple[RowMove, str]] = {
     "done": ("replay", "it is done"),
     "abandoned": ("replay", "it was given up, and is not done"),
-    "failed": ("run", "it failed, and its key is free"),
-    "not_done": ("run", "it was never done, and its key is free"),
+    "failed": ("run", "it failed, and is done again, with the same key and arguments"),
+    "not_done": ("run", "it was never done, and is done now, with the same key and arguments"),
 }
 
 
@@ -148,7 +148,7 @@ def _rows(state: RunState) -> Iterator[Row]:
         if name not in state.steps:
             yield Row("step", name, "run", "attempt 1: it has not begun")
     for key, effect in state.effects.items():
-        yield Row("effect", key, *_of_effect(state.run_id, key, effect))
+        yield Row("effect", key, *_of_effect(state, key, effect))
     for name, question in state.questions.items():
         yield Row("question", name, *_of_question(state.run_id, name, question))
     for name, until in state.sleeps.items():
@@ -171,19 +171,26 @@ def _of_step(step: StepState) -> tuple[RowMove, str]:
     return "run", f"{following}: {failed}"
 
 
-def _of_effect(run_id: str, key: str, effect: EffectState) -> tuple[RowMove, str]:
-    move, why = _CLOSED[effect.status] if effect.status not in OPEN else _of_open(run_id, key, effect)
+def _of_effect(state: RunState, key: str, effect: EffectState) -> tuple[RowMove, str]:
+    move, why = _CLOSED[effect.status] if effect.status not in OPEN else _of_open(state, key, effect)
     return move, f"of step {effect.step_id}: {why}"
 
 
-def _of_open(run_id: str, key: str, effect: EffectState) -> tuple[RowMove, str]:
+def _of_open(state: RunState, key: str, effect: EffectState) -> tuple[RowMove, str]:
     policy: Policy = effect.policy
+    say_it = "say it: " + _choice([f"`{line}`" for line in settle_commands(state.run_id, key)])
     if REMEDIES[policy][False] == "again":
-        return "run", f"it is {policy}, so it is done again with the same key"
+        again = f"it is {policy}, so it is done again with the same key"
+        return "run", f"{again}; if the code no longer does it, {say_it}" if _is_stuck(state) else again
     if policy == "probed" and effect.status == "started":
         return "settle", "its probe decides"
     known = "its probe could not say" if policy == "probed" else "nobody knows what became of it"
-    return "blocked", f"{known}; say it: " + _choice([f"`{line}`" for line in settle_commands(run_id, key)])
+    return "blocked", f"{known}; {say_it}"
+
+
+def _is_stuck(state: RunState) -> bool:
+    """It came to rest because of an effect, and perhaps would again."""
+    return state.stop_reason is not None and lookup(state.stop_reason).family == "effect"
 
 
 def _of_workspace(made: WorkspaceState) -> tuple[RowMove, str]:

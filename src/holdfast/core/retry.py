@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from holdfast.core.errors import UsageError
 
@@ -28,10 +28,20 @@ ONCE = Retry(attempts=1)
 
 
 def as_retry(value: Retry | int | None) -> Retry:
-    retry = ONCE if value is None else Retry(attempts=value) if isinstance(value, int) else value
-    if retry.attempts < 1 or min(retry.wait, retry.factor, retry.longest) < 0:
-        raise UsageError(f"{retry} cannot be followed: at least one attempt, and no negative waits.")
+    retry: object = ONCE if value is None else Retry(attempts=value) if isinstance(value, int) else value
+    if not isinstance(retry, Retry) or not _can_be_followed(retry):
+        raise UsageError(
+            f"{retry!r:.160} cannot be followed: at least one attempt, and no negative waits.",
+            advice="`retry` is a number of attempts, or a Retry.",
+        )
     return retry
+
+
+def _can_be_followed(retry: Retry) -> bool:
+    attempts, *waits = tuple[Any, ...](retry)
+    return (
+        isinstance(attempts, int) and attempts >= 1 and all(isinstance(one, (int, float)) and one >= 0 for one in waits)
+    )
 
 
 class Budget(NamedTuple):
@@ -44,7 +54,14 @@ class Budget(NamedTuple):
 
 
 def later(at: str, seconds: float) -> str:
-    return text_of(time_of(at) + timedelta(seconds=seconds))
+    now = time_of(at)
+    try:
+        return text_of(now + timedelta(seconds=seconds))
+    except (TypeError, ValueError, OverflowError):
+        raise UsageError(
+            f"No time is {seconds!r:.40} seconds from now.",
+            advice="Give a number of seconds that ends before the year 9999.",
+        ) from None
 
 
 def seconds_until(now: str, then: str) -> float:

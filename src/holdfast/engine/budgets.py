@@ -6,12 +6,14 @@ import time
 from collections.abc import Iterable
 from functools import partial
 
+from holdfast.core.errors import UsageError, shown
 from holdfast.core.events import BudgetSpent
 from holdfast.core.retry import Budget, time_of
 from holdfast.core.values import Record
 from holdfast.engine.book import Book, Part
 from holdfast.engine.retelling import Retelling
 
+_MOST = 2**53  # a whole number that JSON keeps
 _BEGINS = frozenset({"run_started", "run_resumed"})
 _SLEEPS = {"sleep_started": 1, "sleep_ended": -1}
 
@@ -35,7 +37,7 @@ class Budgets:
         self._began = time.monotonic()
 
     def spend(self, tokens: int, money: float, step_id: str | None) -> Part:
-        event = BudgetSpent(tokens=tokens, money=float(money), step_id=step_id)
+        event = BudgetSpent(tokens=_whole(tokens), money=_amount(money), step_id=step_id)
         if not self._retelling.is_known(event):
             yield partial(self._book.record, event)
         yield from self.check()
@@ -57,6 +59,19 @@ class Budgets:
     def seconds(self) -> float:
         """How long the run has been running, over all its processes. What it slept does not count."""
         return self._ran_before + time.monotonic() - self._began - self._book.slept
+
+
+def _whole(tokens: int) -> int:
+    if type(tokens) is not int or abs(tokens) > _MOST:
+        raise UsageError(f"{shown(tokens, 40)} is no number of tokens.", advice="Tokens are counted in whole numbers.")
+    return tokens
+
+
+def _amount(money: float) -> float:
+    try:
+        return float(money)
+    except (TypeError, ValueError, OverflowError):
+        raise UsageError(f"{shown(money, 40)} is no amount of money.", advice="Give a number.") from None
 
 
 def seconds_run(records: Iterable[Record]) -> float:

@@ -123,7 +123,7 @@ class Effects:
             chosen,
             partial(work, whole) if ready else _bound(work, args, kwargs, whole),
             None if look is None else partial(look, whole) if ready else _bound(look, args, kwargs, whole),
-            arguments if len(clean) <= forms.MAX_ARGUMENTS else None,
+            forms.again(arguments) if len(clean) <= forms.MAX_ARGUMENTS else None,
             given,
             declared,
             forms.code_hash(work),
@@ -191,7 +191,8 @@ class Effects:
         acts = {known.code_hash, deed.code_hash}
         other = known.step_id != deed.name and None not in acts and len(acts) > 1
         if other or known.arguments_hash != deed.arguments_hash:
-            raise (yield from self._book.stop("effect_key_reused", *evidence_of(deed.key, known)))
+            way_out = "give it the arguments that it had, or another key"
+            raise (yield from self._book.stop("effect_key_reused", *evidence_of(deed.key, known), way_out))
 
     def _begin(self, deed: Deed) -> Part:
         self._book.must_go_on()
@@ -258,12 +259,15 @@ class Effects:
 
     def _receipt(self, deed: Deed, known: EffectState) -> Any:
         """What it gave; None if it was settled without a receipt, whatever its act declares."""
-        stored = known.receipt
+        stored = forms.again(known.receipt)
         if known.artifact is not None:
             stored = msgspec.json.decode(self._book.log.store.get_artifact(known.artifact))
         if stored is None:
             return None
-        return forms.read(f"effect {deed.name}", stored, deed.declared)
+        try:
+            return forms.read(f"effect {deed.name}", stored, deed.declared)
+        except forms.Unstorable as error:
+            raise forms.BadReceipt(deed.name, stored, error.problem) from None
 
     # --- finding out
 

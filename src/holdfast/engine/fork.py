@@ -1,20 +1,25 @@
 """A new run from the first events of another. The original is only read; the new log is written whole, or not at all.
 
 The events are recorded anew, so chain, redaction and fold hold for the new run as for any other. What was done stays done,
-under its own key; what was open stays open. Only the rest at which the original stood is left out, so that the fork can go on.
+under its own key. Of what was open the fork knows what the original found out later; the rest stays open. Only the rest at
+which the original stood is left out, so that the fork can go on.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import NamedTuple
 
 import msgspec
 
-from holdfast.core.errors import BadInput, LogDamaged, NotFound
+from holdfast.core.errors import BadInput, HoldfastError, LogDamaged, NotFound
 from holdfast.core.events import (
     CancelRequested,
     CheckpointAbandoned,
+    EffectFailed,
+    EffectFinished,
+    EffectSettled,
+    EffectStarted,
     Event,
     QuestionAnswered,
     RunFinished,
@@ -23,19 +28,27 @@ from holdfast.core.events import (
     RunStopped,
 )
 from holdfast.core.ids import check_id
+from holdfast.core.shapes import OPEN
+from holdfast.core.state import fold
 from holdfast.core.wire import Redact, decode
+from holdfast.engine.effects import HARMLESS
 from holdfast.engine.log import RunLog, World, chained
-from holdfast.ports import Store
+from holdfast.ports import Record, Store
 
 RESTS = (RunStopped, RunFinished, CancelRequested)
 
+OfEffect = EffectStarted | EffectFinished | EffectFailed | EffectSettled
+
 
 class Forked(NamedTuple):
+    """`effects_after`: what the original began after the event, and is not known not to have done. The fork does it again."""
+
     run_id: str
     forked_from: str
     forked_at: int
     events: int
     effects_open: tuple[str, ...]
+    effects_after: tuple[str, ...] = ()
 
 
 def fork(store: Store, run_id: str, new_id: str, world: World, redact: Redact, at: int | None = None) -> Forked:
@@ -49,15 +62,18 @@ def fork(store: Store, run_id: str, new_id: str, world: World, redact: Redact, a
         missing = NotFound("event", str(last))
         missing.advice = f"Run {run_id} has the events 1 to {head.seq}; `holdfast log {run_id}` lists them."
         raise missing
-    first = [decode(record) for record in chained(store.read(run_id, limit=last))]
+    records = list(chained(store.read(run_id, limit=last)))
+    first = [decode(record) for record in records]
     if len(first) != last:
         raise LogDamaged(f"The head of run {run_id} says event {head.seq}, but its log ends at event {len(first)}.")
+    later = list(_of_effects(store, records[-1], head.seq - last))
     with _new_log(store, new_id, world, redact) as log:
-        state = log.record(*copied(first, run_id, last))
+        took = copied(first, run_id, last)
+        state = log.record(*took, *outcomes(fold(took).effects_open, later))
         if state.checkpoint_open is not None:
             why = f"it was being made by run {run_id}"
             state = log.record(CheckpointAbandoned(checkpoint_id=state.checkpoint_open, why=why))
-    return Forked(new_id, run_id, last, state.seq, tuple(state.effects_open))
+    return Forked(new_id, run_id, last, state.seq, tuple(state.effects_open), tuple(begun(later)))
 
 
 def copied(events: Sequence[Event], run_id: str, at: int) -> list[Event]:
@@ -66,6 +82,42 @@ def copied(events: Sequence[Event], run_id: str, at: int) -> list[Event]:
     return [
         _own(event, run_id, at) for place, event in enumerate(events) if place < began or not isinstance(event, RESTS)
     ]
+
+
+def _of_effects(store: Store, last: Record, count: int) -> Iterator[OfEffect]:
+    """What the original did to the world after that event, as far as its log can be read."""
+    if count == 0:
+        return
+    try:
+        for record in chained(store.read(last.run_id, after=last.seq, limit=count), last.hash, last.seq):
+            if record.kind.startswith("effect_") and isinstance(event := decode(record), OfEffect):
+                yield event
+    except HoldfastError:
+        return  # a fork from before the damage is a way out of it
+
+
+def outcomes(keys: Collection[str], later: Sequence[OfEffect]) -> list[Event]:
+    """What the original found out later about effects that were open. What only its own code gave up stays open."""
+    left, found = set(keys), list[Event]()
+    for event in later:
+        given_up = isinstance(event, EffectSettled) and event.by == "policy"
+        if event.effect_key in left and not given_up:
+            found.append(event)
+            if not isinstance(event, EffectSettled) or event.settled_as not in OPEN:
+                left.discard(event.effect_key)
+    return found
+
+
+def begun(later: Sequence[OfEffect]) -> list[str]:
+    """The keys of what was begun, without what is known not to be done and what leaves no trace."""
+    keys: dict[str, None] = {}
+    for event in later:
+        if isinstance(event, EffectStarted):
+            if event.policy not in HARMLESS:
+                keys[event.effect_key] = None
+        elif isinstance(event, EffectFailed) or (isinstance(event, EffectSettled) and event.settled_as == "not_done"):
+            keys.pop(event.effect_key, None)
+    return list(keys)
 
 
 def _own(event: Event, run_id: str, at: int) -> Event:

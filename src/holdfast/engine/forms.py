@@ -36,6 +36,20 @@ class Unstorable(HoldfastError):
     def __init__(self, what: str, problem: str) -> None:
         super().__init__(f"{what} cannot be stored: {problem}.")
         self.what = what
+        self.problem = problem
+
+
+class BadReceipt(HoldfastError):
+    """What is on record as the receipt of an effect, by a person or a probe, is not what its act declares."""
+
+    reason = "unstorable"
+    advice = (
+        "The effect is not done again. Let the return type of its act allow this receipt as well, such as "
+        "`Receipt | dict`, and resume."
+    )
+
+    def __init__(self, name: str, receipt: Any, problem: str) -> None:
+        super().__init__(f"The receipt {shown(receipt, 80)} on record for effect {name} cannot be used: {problem}.")
 
 
 class Form(NamedTuple):
@@ -64,16 +78,18 @@ def shape_of(work: Callable[..., Any]) -> Shape:
     inner = getattr(work, "__func__", None)
     if inner is not None:
         taken, work = taken + 1, inner
-    names, declared, source = _shape(work)
+    try:
+        names, declared, source = _shape(work)
+    except TypeError:  # it has no hash, as an object that can be called may
+        names, declared, source = _shape.__wrapped__(work)
     return Shape(names[taken:], declared, source)
 
 
 @lru_cache(maxsize=1024)
 def _shape(work: Callable[..., Any]) -> Shape:
     code = getattr(work, "__code__", None)
-    if not isinstance(code, CodeType):
-        return Shape((), _declared_type(work), None)
-    return Shape(code.co_varnames[: code.co_argcount], _declared_type(work), _code_hash(code))
+    names = code.co_varnames[: code.co_argcount] if isinstance(code, CodeType) else ()
+    return Shape(names, _declared_type(work), _source_hash(work))
 
 
 def given(what: str, work: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
@@ -106,14 +122,14 @@ def result(what: str, value: Any, declared: Any) -> Form:
         check_plain(value)
     except NotCanonical as error:
         raise Unstorable(f"The result of {what} at {error.path}", error.problem) from None
-    return _tuple(Form, (value, value if atom else again(value)))
+    return _tuple(Form, (value, value) if atom else (again(value), again(value)))
 
 
 def _declared(what: str, value: Any, declared: Any) -> Form:
     try:
         stored = msgspec.to_builtins(value)
         check_plain(stored)
-        return Form(stored, read(what, stored, declared))
+        return Form(stored, read(what, again(stored), declared))
     except (TypeError, NotImplementedError, UnicodeEncodeError, RecursionError) as error:
         raise Unstorable(f"The result of {what}", str(error).rstrip(".")) from None
     except NotCanonical as error:
@@ -133,7 +149,12 @@ def read(what: str, stored: Any, declared: Any) -> Any:
 
 def again(value: Any) -> Any:
     """A copy, as JSON gives it back: tuples are lists, and nobody's later change reaches the log."""
-    return msgspec.json.decode(msgspec.json.encode(value))
+    return value if type(value) in _ATOMS else msgspec.json.decode(msgspec.json.encode(value))
+
+
+def kept(given: dict[str, Any]) -> dict[str, Any]:
+    """Arguments that nobody changes any more, whatever the work does to what it was given."""
+    return given if _ATOMS.issuperset(map(type, given.values())) else dict(again(given))
 
 
 def check_size(what: str, body: bytes) -> None:
@@ -213,6 +234,21 @@ def code_hash(work: Callable[..., Any]) -> str | None:
     return shape_of(work).code_hash
 
 
+def _source_hash(work: Any) -> str | None:
+    """Of the function, of all that it says it wraps, and of what an object does when it is called."""
+    found, seen = [], list[Any]()
+    while work is not None and not any(work is one for one in seen):
+        seen.append(work)
+        code = getattr(work, "__code__", None)
+        if code is None and callable(work) and not hasattr(work, "__wrapped__"):
+            code = getattr(type(work).__call__, "__code__", None)
+        found.append(_code_hash(code) if isinstance(code, CodeType) else None)
+        work = getattr(work, "__wrapped__", None)
+        work = work if work is None else _inner(work)
+    whole = list(filter(None, found))
+    return digest("".join(whole).encode())[:32] if len(whole) > 1 else whole[0] if whole else None
+
+
 @cache
 def _code_hash(code: CodeType) -> str | None:
     text = _lines(code.co_filename)[code.co_firstlineno - 1 : _last_line(code)]
@@ -235,6 +271,6 @@ def _lines(path: str) -> Sequence[str]:
 
 
 def _last_line(code: CodeType) -> int:
-    own = max((line or 0 for _, _, line in code.co_lines()), default=0)
+    own = max((end or line or 0 for line, end, _, _ in code.co_positions()), default=0)
     inner = [_last_line(const) for const in code.co_consts if isinstance(const, CodeType)]
     return max(own, code.co_firstlineno, *inner) if inner else max(own, code.co_firstlineno)

@@ -10,7 +10,7 @@ import msgspec
 
 from holdfast.core.canonical import digest
 from holdfast.core.errors import LeaseLost, UsageError
-from holdfast.core.events import RunFinished, RunResumed, RunStarted, StepFailed
+from holdfast.core.events import EffectSettled, RunFinished, RunResumed, RunStarted, StepFailed
 from holdfast.core.inputs import canonical_inputs
 from holdfast.core.plan import plan_id
 from holdfast.core.shapes import FINISHED, RUNNING, STOPPED
@@ -19,6 +19,7 @@ from holdfast.core.values import Message
 from holdfast.engine.book import Book, Part, reason_of
 from holdfast.engine.budgets import Budgets
 from holdfast.engine.drifting import Drifting, read_artifact
+from holdfast.engine.effects import HARMLESS
 from holdfast.engine.keeper import Keeper
 from holdfast.engine.stopping import NotResumable, PlanChanged, Stopped
 from holdfast.engine.waits import Waits
@@ -154,10 +155,24 @@ class Life:
         if book.resumed:
             yield from self._drifting.of_vanished(names)
         if state.effects_open:
-            open_ones = [f"effect {key} is {status}" for key, status in state.effects_open.items()]
-            raise (yield from book.stop("effect_unknown", *open_ones))
+            yield from self._leave_effects()
         left = [
             StepFailed(step_id=name, attempt=attempt, error="the code ended without it")
             for name, attempt in state.steps_open.items()
         ]
         yield partial(book.record, *left, RunFinished())
+
+    def _leave_effects(self) -> Part:
+        """The code ended without what it had begun: what leaves no trace is given up, and the rest a person has to settle."""
+        book, state = self._book, self._book.state
+        evidence = "the code ended without it, and it leaves no trace"
+        given_up = [
+            EffectSettled(effect_key=key, settled_as="abandoned", evidence=evidence, by="policy")
+            for key in state.effects_open
+            if state.effects[key].policy in HARMLESS
+        ]
+        if given_up:
+            yield partial(book.record, *given_up)
+        open_ones = [f"effect {key} is {status}" for key, status in book.state.effects_open.items()]
+        if open_ones:
+            raise (yield from book.stop("effect_unknown", *open_ones))

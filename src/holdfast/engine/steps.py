@@ -135,7 +135,7 @@ class Steps:
             clean = self._book.log.redact.body(clean)
         if type(shape.declared) is str:
             raise forms.Unstorable(f"The result of {what}", shape.declared)
-        arguments = given if len(clean) <= forms.MAX_ARGUMENTS else None
+        arguments = forms.kept(given) if len(clean) <= forms.MAX_ARGUMENTS else None
         tries = ONCE if retry is None else as_retry(retry)
         return Call(name, work, args, kwargs, tries, arguments, hexdigest(clean), shape)
 
@@ -173,7 +173,7 @@ class Steps:
         known = self._book.log.state.steps[this.name]
         for going in list(self._going.values()) if self._going else ():
             going.since = min(going.since, known.since or known.seq - 1)  # it may be one of theirs
-        stored = known.output
+        stored = forms.again(known.output)
         if known.artifact is not None:
             stored = msgspec.json.decode(self._book.log.store.get_artifact(known.artifact))
         return stored if this.declared is None else forms.read(f"step {this.name}", stored, this.declared)

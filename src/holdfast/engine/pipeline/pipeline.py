@@ -130,7 +130,7 @@ def _left(desk: Desk) -> list[str]:
     What was there before the run, outside of its scope, is not committed.
     """
     ground, outside = desk.parts.ground, desk.repo.check_scope()
-    changed = [path for path in ground.changed(ground.top, ground.where()[0] or "") if path not in outside]
+    changed = [path for path in ground.uncommitted(ground.top) if path not in outside]
     if changed:
         desk.note(
             f"batch-{FINAL}: {trees.listed(changed)} differs from the last commit, and is committed with the review"

@@ -6,9 +6,10 @@ there: they are kept, and whoever goes on is told of them. Nothing is rolled bac
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import count
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import msgspec
@@ -57,6 +58,9 @@ class Order(NamedTuple):
     cwd: Callable[[], str]
     since: Callable[[], str]  # the commit or snapshot that shows the work tree as it was before
     work: Callable[[], Work]
+    besides: Mapping[str, str] = MappingProxyType(
+        {}
+    )  # files that the phase before it left since then, and what was in them
 
     @property
     def mutates(self) -> bool:
@@ -79,7 +83,7 @@ def done(desk: Desk, order: Order) -> Report:
         refusal = _refusal(report)
         if report is not None and refusal is None:
             return report
-        is_claim = refusal is not None and refusal[0] == "insufficient_evidence"
+        is_claim = isinstance(report, ImplementerReport) and report.status == "no_changes_needed"
         if report is not None and refusal is not None and is_claim and is_told:
             desk.note(f"{this.name}: {refusal[1]}; the run stopped for that and was let go on, so it counts")
             return report
@@ -280,16 +284,26 @@ class Dispatch:
     def _changed_nothing(self, report: Report | None) -> bool:
         """Whether it claims to have implemented something, and every file is as it was. What the run writes does not count.
 
-        Of a file that git ignores nobody knows what it was: one that is there counts as changed, if the report names it.
+        The files that it names are looked at first, which is cheap and mostly enough. Of a file that git ignores nobody knows
+        what it was: one that is named and there counts as changed.
         """
         if not isinstance(report, ImplementerReport) or report.status != "success":
             return False
-        ground, order, own = self._desk.parts.ground, self._order, own_files(self._desk)
         try:
-            changed = set(ground.changed(order.cwd(), order.since())).difference(own)
-            return not changed and not ground.ignores(order.cwd(), report.implementation_files)
+            return not self._changed(self._order.cwd(), report.implementation_files)
         except HoldfastError:  # its folder is no work tree any more, which stops the run when its work is collected
             return False
+
+    def _changed(self, cwd: str, named: Sequence[str]) -> bool:
+        ground, since, before = self._desk.parts.ground, self._order.since(), self._order.besides
+        not_its = {
+            *own_files(self._desk),
+            *(path for path, one in ground.content(cwd, [*before]).items() if one == before[path]),
+        }
+        found = {path: one for path, one in ground.content(cwd, named).items() if path not in not_its}
+        if found != ground.committed(since, [*found]):
+            return True
+        return bool({*ground.changed(cwd, since)} - not_its)
 
     def _count(self, answered: Answered) -> None:
         if answered.tokens or answered.money:

@@ -25,7 +25,7 @@ class Site(NamedTuple):
     """Where a task is worked on: a folder, and what it looked like before a stage began."""
 
     cwd: Callable[[], str]
-    before: Callable[[str, bool], str]  # by the name of the stage, and whether it is the first of the task
+    before: Callable[[str], str]
 
 
 def work_on(desk: Desk, batch: Mapping[str, Any], base: str, begun: str | None) -> None:
@@ -57,7 +57,7 @@ def _work_on(desk: Desk, batch: Mapping[str, Any], base: str, begun: str | None,
     if batch["parallel"]:
         _side_by_side(desk, batch, base, begun, claims)
         return
-    site = Site(lambda: desk.parts.ground.top, lambda name, is_first: desk.snapshot(f"before {name}"))
+    site = Site(lambda: desk.parts.ground.top, lambda name: desk.snapshot(f"before {name}"))
     for task in batch["tasks"]:
         phases(desk, batch, task, site, claims)
 
@@ -65,11 +65,11 @@ def _work_on(desk: Desk, batch: Mapping[str, Any], base: str, begun: str | None,
 def phases(desk: Desk, batch: Mapping[str, Any], task: Mapping[str, Any], site: Site, claims: list[str]) -> None:
     """Each phase of one task. `claims` gets the files that it is reported to be implemented in."""
     said: list[str] = []
+    tests: Mapping[str, str] = {}
     for kind in (kind for kind in PHASES if kind in batch["phases"]):
         name = stage_name(desk, batch, task, kind)
-        before = partial(site.before, name, not said)
         if not desk.knew(name):
-            before()  # the evidence, before the intent
+            site.before(name)  # the evidence, before the intent
         order = Order(
             name=name,
             kind=kind,
@@ -77,11 +77,14 @@ def phases(desk: Desk, batch: Mapping[str, Any], task: Mapping[str, Any], site: 
             task=task["id"],
             agents=desk.settings.run.agents_for(kind),
             cwd=site.cwd,
-            since=before,
+            since=partial(site.before, name),
             work=partial(_work, desk, batch, task, kind, tuple(said)),
+            besides=tests,
         )
         report = stage.done(desk, order)
         said += _told(report)
+        if isinstance(report, TesterReport) and batch["parallel"]:
+            tests = desk.run.step(f"{name}/left", partial(trees.left_in, desk, tree_name(batch, task)))
         if isinstance(report, ImplementerReport) and report.status == "success":
             claims += report.implementation_files
 
@@ -149,9 +152,7 @@ def _in_own_tree(
     """A task that was not begun when another one failed is not begun; one that was comes to its end."""
     if failed.is_set():
         raise CutShort("interrupted", f"{label(batch)}/{task['id']} was not begun")
-    site = Site(
-        partial(desk.parts.ground.open, tree_name(batch, task), base), partial(trees.before, desk, batch, task, base)
-    )
+    site = Site(partial(desk.parts.ground.open, tree_name(batch, task), base), lambda name: base)
     try:
         phases(desk, batch, task, site, claims)
     except BaseException:

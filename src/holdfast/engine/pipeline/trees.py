@@ -85,7 +85,7 @@ def dirty(desk: Desk, batch: Mapping[str, Any]) -> str | None:
 
 def _changed(desk: Desk) -> list[str]:
     ground, own = desk.parts.ground, f"{desk.parts.specs.path}/"
-    return [plain(path) for path in ground.changed(ground.top, ground.where()[0] or "") if not path.startswith(own)]
+    return [plain(path) for path in ground.uncommitted(ground.top) if not path.startswith(own)]
 
 
 def check_meanwhile(desk: Desk, batch: Mapping[str, Any], base: str, begun: str | None) -> None:
@@ -120,23 +120,14 @@ def _kept(desk: Desk, digest: str) -> list[str]:
 # --- between the phases of a task
 
 
-def before(desk: Desk, batch: Mapping[str, Any], task: Mapping[str, Any], base: str, name: str, is_first: bool) -> str:
-    """The commit that shows the tree of a task as it was before a stage: what the phase before it left there."""
-    if is_first:
-        return base
-    mark = f"{name}/before"
-    known = desk.run.state.steps.get(mark)
-    if known is not None and known.status == "finished":
-        return str(known.output)
-    return str(desk.run.step(mark, lambda: _collected(desk, tree_name(batch, task), base)))
-
-
-def _collected(desk: Desk, tree: str, base: str) -> str:
+def left_in(desk: Desk, tree: str) -> dict[str, str]:
+    """What the phase before left in the tree of a task, so that the next one cannot pass it off as its own."""
+    ground, path = desk.parts.ground, desk.parts.ground.path(tree)
     try:
-        desk.parts.ground.open(tree, base)
-        return desk.parts.ground.collect(tree)
-    except HoldfastError as error:
-        raise Halt(error.reason, str(error), *filter(None, (error.advice,))) from error
+        found = ground.content(path, ground.uncommitted(path))
+    except HoldfastError:  # no work tree any more, which stops the run when its work is collected
+        return {}
+    return {plain(name): one for name, one in found.items()}
 
 
 # --- bringing the results together

@@ -1,0 +1,123 @@
+"""No run is stuck for good: what leaves no trace is given up, a receipt that does not fit and wrong numbers are named."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import dataclass
+
+import pytest
+
+import holdfast
+from holdfast.app import world
+from holdfast.core.errors import UsageError
+from holdfast.core.redact import Redactor
+from holdfast.core.retry import Retry
+from holdfast.engine.forms import BadReceipt
+from holdfast.engine.people import look, settle
+
+NAN = float("nan")
+
+
+class Crash(BaseException):
+    """The process is gone: nothing that follows is written."""
+
+
+@dataclass
+class Receipt:
+    id: int
+
+
+@pytest.fixture
+def place(tmp_path):
+    return str(tmp_path / "holdfast.db")
+
+
+@pytest.fixture(autouse=True)
+def nobody_at_the_terminal(monkeypatch):
+    monkeypatch.setattr("holdfast.adapters.terminal.is_there", lambda: False)
+
+
+def opened(place):
+    return holdfast.run("m", store=place, run_id="run-1")
+
+
+def crash(*given):
+    raise Crash
+
+
+def crashed(place, **options):
+    with suppress(Crash), opened(place) as run:
+        run.effect("e", crash, **options)
+
+
+def effect_of(place):
+    with holdfast.open_store(place, read_only=True) as store:
+        (effect,) = holdfast.read_state(store, "run-1").effects.values()
+        return effect
+
+
+@pytest.mark.parametrize("policy", ["pure", "read"])
+def test_what_leaves_no_trace_is_given_up_when_the_code_ends_without_it(place, policy):
+    crashed(place, policy=policy)
+    with opened(place) as run:
+        run.step("other", lambda: 1)
+    effect = effect_of(place)
+    assert (effect.status, effect.evidence) == ("abandoned", "the code ended without it, and it leaves no trace")
+    assert run.state.status == "finished"
+
+
+@pytest.mark.parametrize("policy", ["idempotent", "keyed"])
+def test_what_may_have_been_done_is_for_a_person_and_the_plan_says_how(place, policy):
+    crashed(place, policy=policy)
+    with pytest.raises(holdfast.Stopped, match="effect_unknown"), opened(place) as run:
+        run.step("other", lambda: 1)
+    with holdfast.open_store(place, read_only=True) as store:
+        (row,) = (row for row in look(store, "run-1").plan.rows if row.kind == "effect")
+    assert f"`holdfast settle run-1 --not-done {row.name}`" in row.reason
+
+
+def test_a_receipt_of_another_type_is_named_with_the_way_out(place):
+    done = []
+
+    def publish() -> Receipt:
+        done.append(1)
+        raise Crash
+
+    with suppress(Crash), opened(place) as run:
+        run.effect("publish", publish)
+    with holdfast.open_store(place) as store:
+        settle(store, "run-1", "publish", "done", world(), Redactor(), receipt="x-17")
+    for _ in range(2):
+        named = r"The receipt 'x-17' on record for effect publish .* Receipt"
+        with pytest.raises(BadReceipt, match=named) as caught, opened(place) as run:
+            run.effect("publish", publish)
+    assert "Receipt | dict" in caught.value.advice
+
+    def publish() -> Receipt | str:
+        done.append(1)
+        return Receipt(1)
+
+    with opened(place) as run:
+        assert run.effect("publish", publish) == "x-17"
+    assert done == [1]
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        lambda run: run.sleep(1e12, name="nap"),
+        lambda run: run.sleep(NAN, name="nap"),
+        lambda run: run.ask("Go?", timeout=1e13),
+        lambda run: run.step("a", lambda: 1, retry="3"),
+        lambda run: run.step("a", lambda: 1, retry=Retry(2, NAN)),
+        lambda run: run.spend(tokens=1.5),
+        lambda run: run.spend(tokens=2**60),
+        lambda run: run.spend(money="much"),
+    ],
+)
+def test_wrong_numbers_are_refused_in_words_and_the_run_goes_on(place, wrong):
+    with opened(place) as run:
+        with pytest.raises(UsageError):
+            wrong(run)
+        run.spend(tokens=1, money=0.5)
+    assert run.state.status == "finished"
