@@ -17,14 +17,17 @@ record("bench-start", NoteRecorded(text="what a hook writes down"))
 """
 
 
-def cpu_ms(argv, environ, rounds=25):
-    times = []
-    for _ in range(rounds):
-        before = resource.getrusage(resource.RUSAGE_CHILDREN)
-        subprocess.run(argv, env=environ, check=True, stdout=subprocess.DEVNULL)
-        after = resource.getrusage(resource.RUSAGE_CHILDREN)
-        times.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
-    return statistics.median(times) * 1e3
+def cpu_ms(argv, environ):
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    subprocess.run(argv, env=environ, check=True, stdout=subprocess.DEVNULL)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return (after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime) * 1e3
+
+
+def in_turns(commands, environ, rounds=30, warm_up=2):
+    """The median of each command. They take turns, so the machine's moods hit all of them alike."""
+    times = [[cpu_ms(command, environ) for command in commands] for _ in range(rounds + warm_up)]
+    return tuple(statistics.median(column) for column in zip(*times[warm_up:], strict=True))
 
 
 def fresh_process(folder):
@@ -38,6 +41,4 @@ def fresh_process(folder):
     environ.pop("PYTHONDONTWRITEBYTECODE", None)  # every start after the first has compiled modules
     holdfast = os.path.join(os.path.dirname(sys.executable), "holdfast")
     commands = ([sys.executable, "-c", "pass"], [holdfast, "status"], [sys.executable, "-c", RECORD])
-    for command in commands:
-        cpu_ms(command, environ, rounds=2)
-    return tuple(cpu_ms(command, environ) for command in commands)
+    return in_turns(commands, environ)

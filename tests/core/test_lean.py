@@ -44,6 +44,25 @@ def test_uuid_and_platform_are_themselves_afterwards(first):
     subprocess.run([sys.executable, "-c", f"{first}{ALONE}\n{told}"], timeout=60, check=True)
 
 
+LATER = """
+import sys
+assert "textwrap" not in sys.modules and "msgspec.inspect" not in sys.modules
+import msgspec
+class Thing(msgspec.Struct):
+    "A thing."
+    name: str
+assert msgspec.json.schema(Thing)["$defs"]["Thing"]["description"] == "A thing."
+assert msgspec.inspect.type_info(Thing).cls is Thing
+assert msgspec.toml.decode(b"a = 1") == {"a": 1}
+import msgspec.inspect, textwrap
+assert msgspec.inspect.StructType and textwrap.dedent(" a") == "a"
+"""
+
+
+def test_the_parts_that_nobody_asked_for_are_loaded_when_somebody_does():
+    subprocess.run([sys.executable, "-c", f"{ALONE}\n{LATER}"], timeout=60, check=True)
+
+
 @pytest.mark.parametrize("first", [LOADED, MSGSPEC_FIRST, THREADED])
 def test_nothing_is_hidden_from_somebody_who_has_it_or_may_want_it(first):
     assert not hidden(first)

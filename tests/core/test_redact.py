@@ -312,6 +312,10 @@ def test_values_come_only_from_secret_names_and_only_when_telling():
         "db_password": "hunter2-hunter2",
         "MY_API_KEY": "k" + SECRET,
         "AWS_SECRET_ACCESS_KEY": "s" + SECRET,
+        "Deploy_Pat": "p" + SECRET,
+        "STRIPE_KEY2": "2" + SECRET,
+        "AUTH_FOR_STAGING": "a" + SECRET,
+        "mytokens": "m" + SECRET,
     }
     bad = {
         "PATH": "/usr/bin:/bin",
@@ -324,6 +328,9 @@ def test_values_come_only_from_secret_names_and_only_when_telling():
         "USE_TOKEN": "true",
         "SHORT_TOKEN": "abc123",
         "KEYBOARD": "us-intl-1x2y3z",
+        "KEY2_LAYOUT": "us-intl-1x2y3z",
+        "OLDPWD": "work-1x2y3z",
+        "COMPAT": "yes-1x2y3z",
         "TOKENIZERS_PARALLELISM": "false",
         "SECRET_NAME": "prod-db-1x",
         "AUTH_URL": "https://login.example/x1",

@@ -143,3 +143,42 @@ def test_a_caller_that_gives_up_can_go_on_with_the_same_log(store, monkeypatch, 
     asyncio.run(everything())
     assert verify_run(store, "run-1").findings == ()
     assert [record.body for record in store.read("run-1")][-1] == b'{"text":"and again"}'
+
+
+@pytest.mark.parametrize("when", ["while it waits", "when it has the turn"])
+def test_a_caller_that_gives_up_its_turn_hands_it_on(store, when):
+    log = begun(store, 1)
+
+    async def everything():
+        shared = Together(store)
+        first, second, third = (
+            asyncio.create_task(shared.record(log, NoteRecorded(text=text))) for text in ("first", "second", "third")
+        )
+        await asyncio.sleep(0)
+        if when == "while it waits":
+            second.cancel()
+        else:
+            hand_on = shared._hand_on
+            shared._hand_on = lambda log: (hand_on(log), second.cancel())
+        await asyncio.wait_for(asyncio.gather(first, third), 30)
+        with pytest.raises(asyncio.CancelledError):
+            await second
+
+    asyncio.run(everything())
+    assert [record.body for record in store.read("run-1")][1:] == [b'{"text":"first"}', b'{"text":"third"}']
+    assert not log.busy and verify_run(store, "run-1").findings == ()
+
+
+def test_what_is_done_alone_waits_for_its_turn_and_those_behind_it_wait_for_it(store):
+    log = begun(store, 1)
+
+    async def everything():
+        shared = Together(store)
+        writes = [shared.record(log, NoteRecorded(text=str(number))) for number in range(3)]
+        alone = shared.alone(log, lambda: log.record(NoteRecorded(text="alone")).seq)
+        done = await asyncio.gather(writes[0], alone, *writes[1:])
+        return done[1]
+
+    assert asyncio.run(everything()) == 3
+    assert [record.body for record in store.read("run-1")][2] == b'{"text":"alone"}'
+    assert verify_run(store, "run-1").findings == ()

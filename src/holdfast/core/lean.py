@@ -1,20 +1,32 @@
 """Loads msgspec without what it does not need: `typing_extensions`, and the `platform` of which `uuid` asks one word.
 
-A hook starts a process for every event, and these modules and what they load are a sixth of its time. What is loaded
-already is left alone, and while other threads run nothing is hidden from them: then msgspec loads as it likes.
+Its parts for other formats and for schemas, and what those load, are loaded when somebody asks them for something. A hook starts
+a process for every event, and all of this is a fifth of its time. What is loaded already is left alone, and while other threads
+run nothing is hidden from them: then msgspec loads as it likes.
 """
 
 import _thread
 import sys
 from posix import uname
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+
+class _Later(ModuleType):
+    """Stands for a module until something of it is wanted."""
+
+    def __getattr__(self, name: str) -> Any:
+        __import__(self.__name__)
+        return getattr(sys.modules[self.__name__], name)
+
 
 if "msgspec" not in sys.modules and _thread._count() == 0:
-    _hidden = {"typing_extensions": None}
+    _hidden: dict[str, Any] = {"typing_extensions": None}
     if "uuid" not in sys.modules:
-        _hidden["platform"] = SimpleNamespace(system=lambda: uname().sysname)  # type: ignore[assignment]
+        _hidden["platform"] = SimpleNamespace(system=lambda: uname().sysname)
+    _hidden |= {name: _Later(name) for name in ("textwrap", "msgspec.inspect", "msgspec.toml", "msgspec.yaml")}
     _hidden = {name: instead for name, instead in _hidden.items() if name not in sys.modules}
-    sys.modules.update(_hidden)  # type: ignore[arg-type]
+    sys.modules.update(_hidden)
     try:
         import msgspec  # noqa: F401
     finally:

@@ -346,11 +346,10 @@ def flagged(data: bytes, groups: Groups, floor: int) -> Assignment | None:
     return Assignment(groups[1][0], end, found.end(), shown(kind), found.end())
 
 
-_ENV_NAME = (
-    r"(?i)(?:^|_)(?:\w*(?:TOKEN|SECRET|PASSWORD|PASSWD|PASSPHRASE|CREDENTIALS?|APIKEY)\w*|PASS|PWD|PW|KEY|KEYS|CREDS?|AUTH|"
-    r"DSN|COOKIE|PAT)(?:_|\d*$)"
-)
-_ENV_SAFE_NAME = r"(?i:.*_(?:PATH|FILE|DIR|URL|URI|HOST|PORT|NAME|ID|TYPE|TTL|COUNT|LIMIT|SOCK|ENABLED)|OLDPWD|PWD)"
+_ENV_PARTS = ("TOKEN", "SECRET", "PASSWORD", "PASSWD", "PASSPHRASE", "CREDENTIAL", "APIKEY")
+_ENV_WORDS = frozenset(("PASS", "PWD", "PW", "KEY", "KEYS", "CRED", "CREDS", "AUTH", "DSN", "COOKIE", "PAT"))
+_ENV_PLACES = ("_PATH", "_FILE", "_DIR", "_URL", "_URI", "_HOST", "_PORT", "_SOCK")
+_ENV_FACTS = ("_NAME", "_ID", "_TYPE", "_TTL", "_COUNT", "_LIMIT", "_ENABLED")
 _ENV_COMMON = (
     r"\d[\d.,:_-]*|[A-Za-z]+|(?:~|\.{0,2})/[^\s]*|[A-Za-z]:\\.*|[a-z][a-z0-9+.-]*://[^@\s]*|[a-z]+(?:[-_ ][a-z]+)*"
 )
@@ -363,8 +362,15 @@ def secret_values(environ: Mapping[str, str]) -> list[str]:
 
 def _values(environ: Mapping[str, str]) -> Iterator[str]:
     for name, value in environ.items():
-        if text_pattern(_ENV_NAME).search(name) and not text_pattern(_ENV_SAFE_NAME).fullmatch(name) and _worth(value):
+        if _is_secret_name(name.upper()) and _worth(value):
             yield value
+
+
+def _is_secret_name(name: str) -> bool:
+    if name in ("OLDPWD", "PWD") or name.endswith((*_ENV_PLACES, *_ENV_FACTS)):
+        return False
+    *words, last = name.split("_")
+    return any(part in name for part in _ENV_PARTS) or not _ENV_WORDS.isdisjoint([*words, last.rstrip("0123456789")])
 
 
 def _worth(value: str) -> bool:

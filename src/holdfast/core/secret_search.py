@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from functools import cache, cached_property
-from typing import Any, NamedTuple, Protocol, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, cast
 
 import re2
 
@@ -33,6 +33,12 @@ class Span(NamedTuple):
     kind: str
     rank: int
     reach: int
+
+
+if TYPE_CHECKING:
+    from typing import Protocol
+else:
+    Protocol = object  # only the type checker reads them
 
 
 class Match(Protocol):
@@ -80,7 +86,8 @@ def _matcher(patterns: Iterable[str]) -> Look:
     for pattern in patterns:
         found.Add(pattern.encode("ascii"))
     found.Compile()
-    return found.Match
+    plain = getattr(found, "_set", None)  # the same without a Python call around it, as long as there is one
+    return found.Match if plain is None else cast(Look, plain.Match)
 
 
 class SecretSearch:

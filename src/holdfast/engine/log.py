@@ -10,13 +10,14 @@ from typing import NamedTuple
 
 from holdfast.core.errors import BadFile, HoldfastError, LogDamaged, NewerSchema, NotFound
 from holdfast.core.events import Event
-from holdfast.core.sha import of_many
+from holdfast.core.sha import of_many, sha256
 from holdfast.core.state import FINISHED, STOPPED, RunState, evolve, projection, seal, snapshot, unseal
 from holdfast.core.wire import GENESIS, Plainly, Redact, check_chain, decode, encode
 from holdfast.ports import Append, Head, Lease, Owner, Record, Sql, Store
 
 TTL = 30.0
 SNAPSHOT_EVERY = 500
+FEW = 32  # events that a process records before the quicker hash is worth loading
 SNAPSHOT_DRIFT = "snapshot_drift"
 AT_REST = (STOPPED, FINISHED)
 
@@ -53,6 +54,7 @@ class RunLog:
         self.lease: Lease = store.take(run_id, world.owner, ttl)
         self._trust_snapshot = trust_snapshot
         self._sure = self.busy = False
+        self._hashed, self._few = sha256, FEW
         self._state, self._head = RunState(run_id=run_id), GENESIS
         try:
             self._reload()
@@ -82,14 +84,21 @@ class RunLog:
         # the same for the usual event, with nothing called that need not be: this is the hot path of every run
         self._sure = False
         state = self._state
+        if self._few:
+            self._count()
         record, seen = encode(
-            events[0], self.run_id, state.seq + 1, self._head, self._now(), self._new_op(), self.redact
+            events[0], self.run_id, state.seq + 1, self._head, self._now(), self._new_op(), self.redact, self._hashed
         )
         evolve(state, seen)
         self.store.append(self.lease, (record,), projection(state))
         self._head = record.hash
         self._sure = True
         return state
+
+    def _count(self) -> None:
+        self._few -= 1
+        if not self._few:
+            self._hashed = of_many()
 
     def draft(self, *events: Event) -> Append:
         """The append of these events, redacted, folded and ready. Whoever gets it written must `confirm` it."""

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import deque
 from collections.abc import Callable
 from typing import TypeVar
-from weakref import WeakKeyDictionary
 
 from holdfast.core.events import Event
 from holdfast.core.state import RunState
@@ -31,40 +31,65 @@ class Together:
         self._took = QUICK
         self._sent: asyncio.Future[list[Exception | None]] | None = None
         self._committing: asyncio.Task[None] | None = None
-        self._turns: WeakKeyDictionary[RunLog, asyncio.Lock] = WeakKeyDictionary()
+        self._queues: dict[RunLog, deque[asyncio.Future[None]]] = {}
 
     async def record(self, log: RunLog, *events: Event) -> RunState:
         """Append events, all or none. Durable when this returns."""
-        async with self._turn(log):
+        if log.busy:
+            await self._turn(log)
+        log.busy = True  # others of this loop may look at its state meanwhile
+        try:
             append = log.draft(*events)
-            log.busy = True  # others of this loop may look at its state meanwhile
-            try:
-                if append.records:
-                    await self._written(append)
-            finally:
-                log.busy = False
+            if append.records:
+                waiting = (append, self._send(append))
+                try:
+                    await waiting[1]
+                except asyncio.CancelledError:
+                    await self._give_up(waiting)
+                    raise
             return log.confirm(append)
+        finally:
+            self._hand_on(log)
 
     async def alone(self, log: RunLog, work: Callable[[], T]) -> T:
         """Something else that writes to this log, while nothing of it is on its way."""
-        async with self._turn(log):
+        if log.busy:
+            await self._turn(log)
+            log.busy = False
+        try:
             return work()
+        finally:
+            self._hand_on(log)
 
-    def _turn(self, log: RunLog) -> asyncio.Lock:
-        return self._turns.get(log) or self._turns.setdefault(log, asyncio.Lock())
+    async def _turn(self, log: RunLog) -> None:
+        """Wait until those who came before have written. Whoever returns from here has the turn, and hands it on."""
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._queues.setdefault(log, deque()).append(turn)
+        try:
+            await turn
+        except asyncio.CancelledError:
+            if not turn.cancelled():  # it had the turn already
+                self._hand_on(log)
+            raise
 
-    async def _written(self, append: Append) -> None:
+    def _hand_on(self, log: RunLog) -> None:
+        queue = self._queues.get(log)
+        while queue:
+            turn = queue.popleft()
+            if not turn.done():
+                log.busy = True
+                turn.set_result(None)
+                return
+        self._queues.pop(log, None)
+        log.busy = False
+
+    def _send(self, append: Append) -> asyncio.Future[None]:
         loop = asyncio.get_running_loop()
         done: asyncio.Future[None] = loop.create_future()
-        waiting = (append, done)
-        self._waiting.append(waiting)
+        self._waiting.append((append, done))
         if self._committing is None:
             self._committing = loop.create_task(self._commit())
-        try:
-            await done
-        except asyncio.CancelledError:
-            await self._give_up(waiting)
-            raise
+        return done
 
     async def _give_up(self, waiting: tuple[Append, asyncio.Future[None]]) -> None:
         """Take back what was not sent; what was sent is waited for, so that the next look at the log sees it."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-import weakref
+from _weakrefset import WeakSet  # what weakref hands on, without the rest of it: a hook pays for every module
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
@@ -369,7 +369,7 @@ class SqliteStore:
         }
 
 
-_STORES: weakref.WeakSet[SqliteStore] = weakref.WeakSet()
+_STORES: WeakSet[SqliteStore] = WeakSet()
 
 
 def _after_fork() -> None:

@@ -58,10 +58,9 @@ class Request:
     done = False
     error: Exception | None = None
 
-    def __init__(self, lease: Lease, records: Sequence[Record], projection: Projection) -> None:
-        self.lease = lease
-        self.records = records
-        self.projection = projection
+    def __init__(self, append: Append) -> None:
+        self.append = append
+        self.lease, self.records, self.projection = append
 
 
 # What a request comes to if the transaction it is in commits: its last place, the new end of its lease, or why not.
@@ -114,7 +113,7 @@ class Committer:
         return place, kind, version, at, bytes.fromhex(op), digest, *shown[4:], body.decode(), epoch
 
     def _append_in_turn(self, lease: Lease, records: Sequence[Record], projection: Projection) -> None:
-        request = Request(lease, records, projection)
+        request = Request(Append(lease, records, projection))
         self.queue.append(request)
         try:
             with self.writer.turn:
@@ -127,7 +126,31 @@ class Committer:
             raise request.error
 
     def append_all(self, appends: Sequence[Append]) -> list[Exception | None]:
-        requests = [Request(*append) for append in appends]
+        return self._append_at_once(appends) or self._append_all_in_turn(appends)
+
+    def _append_at_once(self, appends: Sequence[Append]) -> list[Exception | None]:
+        """Several usual appends while nobody else writes. Empty: the queue finds out why they did not all go in."""
+        writer = self.writer
+        if self.queue or writer.strict or not writer.turn.acquire(blocking=False):
+            return []
+        try:
+            connection, now = writer.ready, monotonic_ns()
+            if (
+                connection is None
+                or now > self._look_at
+                or not (places := self._write_at_once(connection, appends, now))
+            ):
+                return []
+            for (lease, records, _), place in zip(appends, places, strict=True):
+                self._remember(lease.run_id, records[0], place)
+            return [None] * len(appends)
+        except Exception as error:  # noqa: BLE001 - it becomes the outcome of each
+            return [self._named(error, append.lease.run_id) for append in appends]
+        finally:
+            writer.turn.release()
+
+    def _append_all_in_turn(self, appends: Sequence[Append]) -> list[Exception | None]:
+        requests = [Request(append) for append in appends]
         self.queue.extend(requests)
         try:
             with self.writer.turn:
@@ -187,7 +210,9 @@ class Committer:
             self.writer.check_identity()
             self._look_at = now + _LOOK_EVERY
         try:
-            outcomes = self._write_at_once(connection, group, now) or self._write_together(connection, group, now)
+            places = self._write_at_once(connection, [request.append for request in group], now)
+            at_once: list[Outcome] = [(place, 0, None) for place in places]
+            outcomes = at_once or self._write_together(connection, group, now)
         except BaseException:
             self.writer.ready = None
             raise
@@ -195,7 +220,7 @@ class Committer:
 
     def conclude(self, connection: apsw.Connection, append: Append) -> None:
         """End the transaction that is open with this append: commit both, or raise. A repeat is undone: it is there already."""
-        request, now = Request(*append), monotonic_ns()
+        request, now = Request(append), monotonic_ns()
         try:
             outcome = self._write(connection, request, now)
             connection.execute("commit" if outcome[0] else "rollback")
@@ -220,20 +245,22 @@ class Committer:
         for request in group:
             request.done = True
 
-    def _write_at_once(self, connection: apsw.Connection, group: list[Request], now: int) -> list[Outcome]:
+    def _write_at_once(self, connection: apsw.Connection, appends: Sequence[Append], now: int) -> list[int]:
         """Several usual appends, each one event that changes nothing else of its run: one statement for all of them.
 
-        Empty if there is more to write, or if anything did not go in; what did go in is then found there.
+        Their places. None if there is more to write, or if anything did not go in; what did go in is then found there.
         """
         rows: dict[int, tuple[Any, ...]] = {}
-        for request in group:
-            if len(request.records) != 1:
-                return []
-            row = self._usual(request.lease, request.records[0], request.projection, now)
+        for lease, records, projection in appends:
+            row = self._usual(lease, records[0], projection, now) if len(records) == 1 else None
             if row is None or rows.setdefault(row[0], row) is not row:
                 return []
-        connection.execute(_append_group(len(group)), tuple(chain.from_iterable(rows.values())))
-        return [(place, 0, None) for place in rows] if connection.changes() == len(group) else []
+        if not rows:
+            return []
+        self.writer.ready = None  # until it has gone well
+        connection.execute(_append_group(len(rows)), tuple(chain.from_iterable(rows.values())))
+        self.writer.ready = connection
+        return list(rows) if connection.changes() == len(rows) else []
 
     def _write_together(self, connection: apsw.Connection, group: list[Request], now: int) -> list[Outcome]:
         try:
