@@ -15,7 +15,6 @@ from __future__ import annotations
 import fnmatch
 import hashlib
 import os
-import platform
 import shutil
 import stat
 import sys
@@ -82,9 +81,12 @@ def take(top: str, environ: Mapping[str, str], agents: Sequence[str] = AGENTS) -
     return make(facts)
 
 
+_NAMES = {"cpython": "CPython", "pypy": "PyPy"}  # as `platform` has them, which is slow to load
+
+
 def _machine() -> Iterator[tuple[str, str]]:
     program = _text(os.path.realpath(sys.executable)) if sys.executable else "embedded"
-    yield "python", f"{platform.python_implementation()} {platform.python_version()} {program}"
+    yield "python", f"{_NAMES.get(sys.implementation.name, sys.implementation.name)} {sys.version.split()[0]} {program}"
     system = os.uname()
     yield "platform", f"{system.sysname} {system.machine}"
     if libc := _libc():

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta, tzinfo
-from email.utils import parsedate_to_datetime
+from functools import cache
 from typing import Literal, NamedTuple, TypeAlias
 
 Kind: TypeAlias = Literal["quota", "rate_limit", "auth", "network", "crash"]
@@ -64,12 +64,17 @@ _WORDS: tuple[tuple[Kind, str], ...] = (
         r"|(?:internal ?server|service ?unavailable|bad ?gateway) ?error|request timed out",
     ),
 )
-_ANYWHERE = tuple((kind, re.compile(words, re.IGNORECASE)) for kind, words in _WORDS)
 _PREFIX = (
     r"^(?!.*\bassert)\W{0,20}(?:\d[\dT:.Z+-]{5,40} )?(?:[^\s:\])]{1,60}[:\])]+\s{0,3}){0,4}"
     r"(?:(?:api |stream |request |fatal )?error\W{1,4})?(?:(?:the|your|claude|claude ai|model|openai|unexpected) )?"
 )
-_AT_START = tuple((kind, re.compile(f"{_PREFIX}(?:{words})", re.IGNORECASE)) for kind, words in _WORDS)
+_AT_START: tuple[tuple[Kind, str], ...] = tuple((kind, f"{_PREFIX}(?:{words})") for kind, words in _WORDS)
+
+
+@cache
+def _compiled(pattern: str) -> re.Pattern[str]:
+    """At first use: most runs meet no trouble, and these are slow to make."""
+    return re.compile(pattern, re.IGNORECASE)
 
 
 def classify(
@@ -86,7 +91,7 @@ def classify(
     `last_words` are those of an agent that left nothing like a report.
     """
     spoken = _found(_AT_START, lines[-LAST_LINES:]) if exit_code != 0 else _limits_in(last_words)
-    said = [*_found(_ANYWHERE, errors), *spoken]
+    said = [*_found(_WORDS, errors), *spoken]
     for kind, _ in _WORDS:
         for found, text in said:
             if found == kind:
@@ -98,10 +103,10 @@ def classify(
     return None
 
 
-def _found(table: Sequence[tuple[Kind, re.Pattern[str]]], texts: Sequence[str]) -> Iterator[tuple[Kind, str]]:
+def _found(table: Sequence[tuple[Kind, str]], texts: Sequence[str]) -> Iterator[tuple[Kind, str]]:
     for text in texts:
         for kind, pattern in table:
-            if pattern.search(text[:MAX_LINE]):
+            if _compiled(pattern).search(text[:MAX_LINE]):
                 yield kind, text
 
 
@@ -113,17 +118,16 @@ def _snippet(text: str) -> str:
     return text.strip()[:MAX_EVIDENCE]
 
 
-_GONE = re.compile(
+_GONE = (
     r"(?:no|unknown|invalid) (?:such )?(?:session|conversation|rollout|thread)\b|(?:session|conversation|rollout|thread)\b"
     r".{0,120}(?:not found|does not exist|no longer exists|could not be found)|could not find (?:the )?(?:session|conversation)"
-    r"|no previous sessions found",
-    re.IGNORECASE,
+    r"|no previous sessions found"
 )
 
 
 def is_session_gone(errors: Sequence[str], lines: Sequence[str]) -> bool:
     """Whether an agent says that it does not know the session it was to go on with."""
-    return any(_GONE.search(text[:MAX_LINE]) for text in (*errors, *lines[-LAST_LINES:]))
+    return any(_compiled(_GONE).search(text[:MAX_LINE]) for text in (*errors, *lines[-LAST_LINES:]))
 
 
 # --- until when
@@ -132,29 +136,23 @@ _UNITS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
 _UNIT = r"(?:milliseconds?|ms|seconds?|secs?|s|minutes?|mins?|m|hours?|hrs?|h|days?|d|weeks?|w)"
 _AMOUNT = rf"\d{{1,7}}(?:\.\d{{1,6}})? ?{_UNIT}(?![a-z])"
 _SOON = r"(?:try again|retry|resets?|available|wait|retry[-_ ]?after|retry[-_]?delay)\W{0,4}(?:in|after|for)?\W{0,4}"
-_DURATION = re.compile(rf"{_SOON}({_AMOUNT}(?:,? ?(?:and )?{_AMOUNT}){{0,5}})", re.IGNORECASE)
-_PIECE = re.compile(rf"(\d{{1,7}}(?:\.\d{{1,6}})?) ?({_UNIT})(?![a-z])", re.IGNORECASE)
-_AFTER = re.compile(
-    r"retry[-_ ]?after(?:[-_ ]?(ms|seconds))?\W{0,4}(\d{1,9}(?:\.\d{1,6})?)(?! ?[a-z\d])", re.IGNORECASE
-)
-_DATE = re.compile(r"retry[-_ ]after\W{0,4}([A-Z][a-z]{2}, \d{1,2} [A-Z][a-z]{2} \d{4} [\d:]{8} GMT)", re.IGNORECASE)
-_EPOCH = re.compile(
-    r"(?:limit reached\||reset(?:s|_?at|s_at)?\W{1,4})(1[6-9]\d{8}|[2-3]\d{9})(\d{3})?(?!\d)", re.IGNORECASE
-)
-_ISO = re.compile(
+_DURATION = rf"{_SOON}({_AMOUNT}(?:,? ?(?:and )?{_AMOUNT}){{0,5}})"
+_PIECE = rf"(\d{{1,7}}(?:\.\d{{1,6}})?) ?({_UNIT})(?![a-z])"
+_AFTER = r"retry[-_ ]?after(?:[-_ ]?(ms|seconds))?\W{0,4}(\d{1,9}(?:\.\d{1,6})?)(?! ?[a-z\d])"
+_DATE = r"retry[-_ ]after\W{0,4}([A-Z][a-z]{2}, \d{1,2} [A-Z][a-z]{2} \d{4} [\d:]{8} GMT)"
+_EPOCH = r"(?:limit reached\||reset(?:s|_?at|s_at)?\W{1,4})(1[6-9]\d{8}|[2-3]\d{9})(\d{3})?(?!\d)"
+_ISO = (
     r"(?:reset|again|until|after)[a-z_]{0,6}\W{1,4}(?:at |on )?"
-    r"(\d{4}-\d\d-\d\d[T ]\d\d:\d\d(?::\d\d)?(?:\.\d{1,9})?)(?: ?(Z|UTC|GMT|[+-]\d\d:?\d\d))?",
-    re.IGNORECASE,
+    r"(\d{4}-\d\d-\d\d[T ]\d\d:\d\d(?::\d\d)?(?:\.\d{1,9})?)(?: ?(Z|UTC|GMT|[+-]\d\d:?\d\d))?"
 )
 _DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 _MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
-_CLOCK = re.compile(
+_CLOCK = (
     r"(?:resets?|again|available|until)(?: (?:at|on|by))?:? "
     rf"(?:(?P<day>{'|'.join(_DAYS)})[a-z]{{0,6}},? (?:at )?)?"
     rf"(?:(?P<month>{'|'.join(_MONTHS)})[a-z]{{0,6}} (?P<date>\d{{1,2}})(?:st|nd|rd|th)?(?:,? (?P<year>\d{{4}}))?,? (?:at )?)?"
     r"(?P<hour>\d{1,2})(?::(?P<minute>\d\d))? ?(?P<half>am|pm)?"
-    r"(?: ?\(?(?P<zone>UTC|GMT|[A-Z][A-Za-z_]+(?:/[A-Za-z_+-]+)+)\)?)?",
-    re.IGNORECASE,
+    r"(?: ?\(?(?P<zone>UTC|GMT|[A-Z][A-Za-z_]+(?:/[A-Za-z_+-]+)+)\)?)?"
 )
 
 
@@ -169,12 +167,12 @@ def reset_time(text: str, now: str, zone: Zone) -> str | None:
 
 
 def _epoch(text: str, now: datetime, zone: Zone) -> datetime | None:
-    found = _EPOCH.search(text)
+    found = _compiled(_EPOCH).search(text)
     return datetime.fromtimestamp(int(found[1]), UTC) if found else None
 
 
 def _iso(text: str, now: datetime, zone: Zone) -> datetime | None:
-    found = _ISO.search(text)
+    found = _compiled(_ISO).search(text)
     if not found:
         return None
     offset = (found[2] or "").upper()
@@ -186,7 +184,9 @@ def _iso(text: str, now: datetime, zone: Zone) -> datetime | None:
 
 
 def _http(text: str, now: datetime, zone: Zone) -> datetime | None:
-    found = _DATE.search(text)
+    from email.utils import parsedate_to_datetime
+
+    found = _compiled(_DATE).search(text)
     try:
         return parsedate_to_datetime(found[1]) if found else None
     except ValueError:
@@ -194,10 +194,10 @@ def _http(text: str, now: datetime, zone: Zone) -> datetime | None:
 
 
 def _duration(text: str, now: datetime, zone: Zone) -> datetime | None:
-    found = _DURATION.search(text)
+    found = _compiled(_DURATION).search(text)
     if not found:
         return None
-    seconds = sum(float(amount) * _UNITS[_unit(unit)] for amount, unit in _PIECE.findall(found[1]))
+    seconds = sum(float(amount) * _UNITS[_unit(unit)] for amount, unit in _compiled(_PIECE).findall(found[1]))
     return _later(now, seconds)
 
 
@@ -207,7 +207,7 @@ def _unit(text: str) -> str:
 
 
 def _seconds(text: str, now: datetime, zone: Zone) -> datetime | None:
-    found = _AFTER.search(text)
+    found = _compiled(_AFTER).search(text)
     return _later(now, float(found[2]) * (0.001 if (found[1] or "").lower() == "ms" else 1)) if found else None
 
 
@@ -217,7 +217,7 @@ def _later(now: datetime, seconds: float) -> datetime | None:
 
 
 def _clock(text: str, now: datetime, zone: Zone) -> datetime | None:
-    found = _CLOCK.search(text)
+    found = _compiled(_CLOCK).search(text)
     if not found or not (found["half"] or found["minute"]):
         return None
     where = UTC if (found["zone"] or "").upper() in ("UTC", "GMT") else zone(found["zone"] or "")

@@ -8,6 +8,8 @@ import shutil
 import time
 from pathlib import Path
 
+from holdfast.adapters.probes import git_runner
+
 # Stands in front of git and dies, or lets its caller die, at one call. `$1` is the subcommand.
 WRAPPER = """#!/bin/sh
 echo "$1" >> {calls}
@@ -32,7 +34,9 @@ class Front:
         self.git = shutil.which("git") or ""
 
     def strike(self, at: int, how: str, pause: float = 0.0) -> dict[str, str]:
-        """The path under which it strikes."""
+        """The path under which it strikes. Whoever works then is a new process, and remembers nothing of git."""
+        for memory in (git_runner._SETTINGS, git_runner._TREES):
+            memory.clear()
         for path in (self.calls, self.over):
             path.unlink(missing_ok=True)
         self.calls.touch()

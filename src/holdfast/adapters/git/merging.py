@@ -84,14 +84,14 @@ def merge(
     look_again(git)
     git = _prepared(git)
     maker = Maker(object_format(git))
-    root = maker.commit(_tree(git, base), [], 0, b"base\n")
-    trees = [(name, _tree(git, sha)) for name, sha in theirs]
-    tree, left_out = _tree(git, ours), list[tuple[str, str]]()
+    root = maker.commit(git.tree_of(base), [], 0, b"base\n")
+    trees = [(name, git.tree_of(sha)) for name, sha in theirs]
+    tree, left_out = git.tree_of(ours), list[tuple[str, str]]()
     for count, (name, other) in enumerate(trees):
         sides = [maker.commit(one, [root], 0, b"side\n") for one in (tree, other)]
         outcome = _merge_two(git, maker, sides)
         if not set(outcome.conflicts) <= set(kept):
-            others = [(OURS, _tree(git, ours)), *trees[:count]]
+            others = [(OURS, git.tree_of(ours)), *trees[:count]]
             raise MergeConflict(name, _touching(git, base, others, outcome.conflicts), outcome.conflicts)
         left_out += [(name, path) for path in outcome.conflicts]
         tree = _with(git, outcome.tree, tree, outcome.conflicts)
@@ -121,10 +121,6 @@ def _prepared(git: Git) -> Git:
     other.environment = said
     other.limits = git.limits._replace(seconds=max(SECONDS, git.limits.seconds))
     return other
-
-
-def _tree(git: Git, name: str) -> str:
-    return git.line("rev-parse", "--verify", "--end-of-options", f"{check_id(name)}^{{tree}}")
 
 
 def _merge_two(git: Git, maker: Maker, sides: Sequence[str]) -> Outcome:
@@ -180,7 +176,7 @@ def _touching(git: Git, base: str, others: Sequence[tuple[str, str]], paths: Seq
     wanted = [os.fsencode(path) for path in paths]
     found = []
     for name, tree in others:
-        out = git("diff-tree", "-r", "-z", "--name-only", "--no-renames", "--end-of-options", _tree(git, base), tree)
+        out = git("diff-tree", "-r", "-z", "--name-only", "--no-renames", "--end-of-options", git.tree_of(base), tree)
         changed = [path for path in out.split(b"\0") if path]
         if any(_meet(one, other) for one in wanted for other in changed):
             found.append(name)
@@ -197,4 +193,4 @@ def put(workspace: GitWorkspace, ours: str, merged: str) -> list[str]:
     Refuses before it changes anything if one of them holds something else. If it was killed, doing it again goes on.
     """
     git = workspace.git
-    return [os.fsdecode(path) for path in put_tree(git, _tree(git, ours), _tree(git, merged))]
+    return [os.fsdecode(path) for path in put_tree(git, git.tree_of(ours), git.tree_of(merged))]

@@ -127,7 +127,7 @@ class GitWorkspace:
         return self.git.line("rev-list", "--all", "--reflog", line, "--").split()
 
     def tree_of(self, commit: str) -> str:
-        return self.git.line("rev-parse", "--verify", "--end-of-options", f"{commit}^{{tree}}")
+        return self.git.tree_of(commit)
 
     def patch_id(self, commit: str) -> str | None:
         return history.patch_id_of(self.git, commit)

@@ -103,10 +103,11 @@ class TaskTrees:
 
     def open(self, name: str, base: str) -> str:
         """The work tree of a task, at commit `base`. One that is there already is given back with all its edits."""
-        path, base = self.path_of(name), self.git.resolve(check_id(base))
+        path, base = self.path_of(name), check_id(base)
         with self._turn() as (records, git):
             record = task_record.read(records, name)
             if record is None:
+                base = self.git.resolve(base)
                 self._refuse_strangers(path)
                 record = Record(self.run_id, name, base, os.fsencode(path), "making")
             self._check(record, base)

@@ -12,8 +12,9 @@ import os
 import shutil
 import stat
 import threading
+import time
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import NamedTuple
 
@@ -279,17 +280,27 @@ def make_file(path: str, data: bytes, mode: int = 0o600) -> None:
         os.close(fd)
 
 
+# What was synced here, as it was then. An object that is still the same file was written whole before it got its name.
+_SYNCED: dict[str, tuple[int, int, int]] = {}
+_MANY = 20_000
+_TICK_NS = 100_000_000  # a file changed twice within one tick of the file system's clock can look the same
+
+
 def sync_objects(objects: str, since_ns: int) -> None:
     """Make every loose object durable that was written or found again since then, and its name.
 
     Git was told not to sync them: it would do so one by one, at the price of a turn of the disk each. Asked for together,
-    they share a few turns.
+    they share a few turns, and what was synced before and has not changed is left alone.
     """
-    folders = [os.path.join(objects, name) for name in os.listdir(objects) if len(name) == 2]
-    fresh = [folder for folder in folders if _is_since(folder, since_ns)]
-    files = [path for folder in fresh for path in _files(folder) if _is_since(path, since_ns)]
+    now_ns = time.time_ns()
+    folders = _since((os.path.join(objects, name) for name in os.listdir(objects) if len(name) == 2), since_ns)
+    found = folders | _since((path for folder in folders for path in _files(folder)), since_ns)
+    fresh = {path: seen for path, seen in found.items() if _SYNCED.get(path) != seen}
     if fresh:
-        sync_paths([*files, *fresh, objects])
+        sync_paths([*reversed(fresh), objects])
+        if len(_SYNCED) > _MANY:
+            _SYNCED.clear()
+        _SYNCED.update((path, seen) for path, seen in fresh.items() if max(seen[1:]) < now_ns - _TICK_NS)
 
 
 def sync_paths(paths: Sequence[str]) -> None:
@@ -325,12 +336,15 @@ def _files(folder: str) -> list[str]:
         return []
 
 
-def _is_since(path: str, since_ns: int) -> bool:
-    try:
-        found = os.lstat(path)
-    except FileNotFoundError:  # a temporary file of another git, or an object that was packed meanwhile
-        return False
-    return max(found.st_mtime_ns, found.st_ctime_ns) >= since_ns
+def _since(paths: Iterable[str], since_ns: int) -> dict[str, tuple[int, int, int]]:
+    """Those that were changed since then: which file each is now, and when it was changed."""
+    found = {}
+    for path in paths:
+        with suppress(FileNotFoundError):  # a temporary file of another git, or an object that was packed meanwhile
+            seen = os.lstat(path)
+            if max(seen.st_mtime_ns, seen.st_ctime_ns) >= since_ns:
+                found[path] = (seen.st_ino, seen.st_mtime_ns, seen.st_ctime_ns)
+    return found
 
 
 def sync_path(path: str) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import os
 import re
+import stat
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
@@ -101,6 +102,49 @@ def plain_head(place: Repository) -> tuple[str, str] | None:
     return (value, ref) if _ID.fullmatch(value) else None
 
 
+def is_detached(place: Repository) -> bool:
+    """Whether the file of HEAD says outright that it stands on no branch; otherwise git has to be asked."""
+    path = os.path.join(place.git_dir, "HEAD")
+    return not os.path.islink(path) and _ID.fullmatch(_first_line(path)) is not None
+
+
+# What git said of the settings in these very files: the same bytes mean the same, as long as none of them names another file.
+_SETTINGS: dict[object, list[Setting]] = {}
+_REMEMBERED = 64
+_LARGEST_CONFIG = 64 * 1024
+_INCLUDES = ("include.", "includeif.")
+
+
+def read_configs(place: Repository | None, environment: Mapping[str, str]) -> tuple[bytes, ...] | None:
+    """The files that git reads its settings from; None if one of them is no small ordinary file, and git is to see to it."""
+    home = environment.get("HOME", "")
+    users = os.path.join(environment.get("XDG_CONFIG_HOME") or os.path.join(home, ".config"), "git", "config")
+    paths = ["/etc/gitconfig", users, os.path.join(home, ".gitconfig")]
+    if place is not None:
+        paths += [os.path.join(place.common, "config"), os.path.join(place.git_dir, "config.worktree")]
+    found = [_config(path) if os.path.isabs(path) else None for path in paths]
+    return None if None in found else tuple(data for data in found if data is not None)
+
+
+def _config(path: str) -> bytes | None:
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except (FileNotFoundError, NotADirectoryError):
+        return b""
+    except OSError:
+        return None
+    try:
+        ordinary = stat.S_ISREG(os.fstat(fd).st_mode)
+        data = os.read(fd, _LARGEST_CONFIG + 1) if ordinary else b""
+        return b"+" + data if ordinary and len(data) <= _LARGEST_CONFIG else None
+    finally:
+        os.close(fd)
+
+
+_TREES: dict[tuple[Repository | None, str], str] = {}
+_MANY_TREES = 1000
+
+
 class Git:
     """Git in one repository, or in none. `held` are locks that the programs it starts shall hold too.
 
@@ -122,7 +166,18 @@ class Git:
     def settings(self) -> list[Setting]:
         """All that the user and the repository configured. Reading it starts nothing."""
         self._check_owner()
-        return parse_settings(self._run(["config", "--list", "--show-scope", "-z"], self._environment({})).out)
+        environment = self._environment({})
+        files = read_configs(self.place, environment)
+        key = (self.program, self.place, files)
+        if files is not None and key in _SETTINGS:
+            return _SETTINGS[key]
+        found = parse_settings(self._run(["config", "--list", "--show-scope", "-z"], environment).out)
+        includes = any(name.lower().startswith(_INCLUDES) for _, name, _ in found)
+        if files is not None and not includes and files == read_configs(self.place, environment):
+            if len(_SETTINGS) >= _REMEMBERED:
+                _SETTINGS.clear()
+            _SETTINGS[key] = found
+        return found
 
     @functools.cached_property
     def environment(self) -> dict[str, str]:
@@ -195,6 +250,8 @@ class Git:
 
     def head_ref(self) -> str | None:
         """The branch that HEAD stands on, by its full name; None if it stands on no branch."""
+        if self.place is not None and is_detached(self.place):
+            return None
         return os.fsdecode(self.ask("symbolic-ref", "--quiet", "HEAD").out.rstrip(b"\n")) or None
 
     def resolve(self, name: str) -> str:
@@ -203,6 +260,15 @@ class Git:
         if finished.code:
             raise EffectError(f"There is no commit {name!r:.120} in this repository.")
         return check_id(finished.out.decode().strip())
+
+    def tree_of(self, commit: str) -> str:
+        """The tree of a commit. An id never means another one, so git is asked once."""
+        key = (self.place, check_id(commit))
+        if key not in _TREES:
+            if len(_TREES) >= _MANY_TREES:
+                _TREES.clear()
+            _TREES[key] = self.line("rev-parse", "--verify", "--end-of-options", f"{commit}^{{tree}}")
+        return _TREES[key]
 
     def contains(self, tip: str, commit: str) -> bool:
         """Whether a commit is in the history of another."""

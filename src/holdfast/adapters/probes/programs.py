@@ -39,10 +39,17 @@ def search_path(environ: Mapping[str, str]) -> str:
     return os.pathsep.join(folder for folder in folders if os.path.isabs(folder))
 
 
+_FOUND: dict[tuple[str, str], str] = {}
+
+
 def find_program(name: str, environ: Mapping[str, str]) -> str:
-    found = shutil.which(name, path=search_path(environ))
-    if found is None:
-        raise EffectError(f"There is no {name} on the path.", advice=f"Install {name}.")
+    path = search_path(environ)
+    found = _FOUND.get((name, path))
+    if found is None or not os.access(found, os.X_OK):
+        found = shutil.which(name, path=path)
+        if found is None:
+            raise EffectError(f"There is no {name} on the path.", advice=f"Install {name}.")
+        _FOUND[name, path] = found
     return found
 
 

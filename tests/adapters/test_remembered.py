@@ -1,0 +1,186 @@
+"""What is remembered of git within one process is what git would say now: settings by their bytes, trees by their ids."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from holdfast.adapters.git import ws_desk
+from holdfast.adapters.git.ws_desk import sync_objects
+from holdfast.adapters.probes import git_runner
+from holdfast.adapters.probes.programs import find_program
+from tests.adapters.git_kit import Kit
+
+MINUTE = 60 * 10**9
+
+
+@pytest.fixture
+def kit(tmp_path):
+    return Kit(tmp_path)
+
+
+@pytest.fixture
+def asked(monkeypatch):
+    """The commands that git was started with."""
+    commands = []
+    run = git_runner.run
+    monkeypatch.setattr(
+        git_runner, "run", lambda argv, *more, **named: (commands.append(argv[1]), run(argv, *more, **named))[1]
+    )
+    return commands
+
+
+def value_of(kit, name):
+    return [value for _, key, value in kit.runner().settings if key == name]
+
+
+def test_settings_are_asked_for_once_as_long_as_their_files_are_the_same(kit, asked):
+    assert value_of(kit, "user.name") == value_of(kit, "user.name") == ["Somebody"]
+    assert asked.count("config") == 1
+
+
+CHANGES = {
+    "of the repository": lambda kit: kit.git("config", "holdfast.test", "new"),
+    "of the user": lambda kit: kit.git("config", "--global", "holdfast.test", "new"),
+    "of the user, elsewhere": lambda kit: kit.git(
+        "config", "--file", os.path.join(_made(kit.home / ".config" / "git"), "config"), "holdfast.test", "new"
+    ),
+    "of the work tree": lambda kit: (
+        kit.git("config", "extensions.worktreeConfig", "true"),
+        kit.git("config", "--worktree", "holdfast.test", "new"),
+    ),
+}
+
+
+def _made(folder):
+    folder.mkdir(parents=True)
+    return str(folder)
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_changed_setting_is_seen_at_once(kit, change):
+    assert value_of(kit, "holdfast.test") == []
+    CHANGES[change](kit)
+    assert value_of(kit, "holdfast.test") == ["new"]
+
+
+def test_a_setting_changed_in_place_to_one_as_long_is_seen(kit):
+    kit.git("config", "holdfast.test", "before")
+    assert value_of(kit, "holdfast.test") == ["before"]
+    path = kit.top / ".git" / "config"
+    before = path.stat()
+    with open(path, "r+b") as file:
+        data = file.read().replace(b"before", b"behind")
+        file.seek(0)
+        file.write(data)
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert value_of(kit, "holdfast.test") == ["behind"]
+
+
+def test_settings_that_name_other_files_are_never_remembered(kit, asked):
+    more = kit.home / "more"
+    more.write_text("[holdfast]\n\ttest = first\n")
+    kit.git("config", "include.path", str(more))
+    assert value_of(kit, "holdfast.test") == ["first"]
+    more.write_text("[holdfast]\n\ttest = second\n")
+    assert value_of(kit, "holdfast.test") == ["second"]
+
+
+@pytest.mark.parametrize("kind", ["pipe", "large"])
+def test_files_of_settings_that_are_not_small_and_ordinary_are_left_to_git(kit, asked, kind):
+    path = kit.home / ".gitconfig"
+    path.write_text("[holdfast]\n\ttest = x\n" + "# filler\n" * 10_000 if kind == "large" else "")
+    if kind == "pipe":
+        path.unlink()
+        os.mkfifo(path)
+        assert git_runner.read_configs(None, kit.environ) is None
+        return
+    assert value_of(kit, "holdfast.test") == value_of(kit, "holdfast.test") == ["x"]
+    assert asked.count("config") == 2
+
+
+def test_a_home_that_depends_on_the_folder_is_left_to_git(kit):
+    assert git_runner.read_configs(None, {"HOME": "somewhere"}) is None
+    assert git_runner.read_configs(None, {}) is None
+
+
+def test_the_tree_of_a_commit_is_asked_for_once(kit, asked):
+    head, tree = kit.git("rev-parse", "HEAD"), kit.git("rev-parse", "HEAD^{tree}")
+    assert kit.runner().tree_of(head) == kit.runner().tree_of(head) == tree
+    assert asked.count("rev-parse") == 1
+
+
+def test_head_is_told_without_git_only_where_its_file_says_so_outright(kit, asked):
+    assert kit.runner().head_ref() == "refs/heads/main"
+    kit.git("checkout", "-q", "--detach")
+    asked.clear()
+    assert kit.runner().head_ref() is None and "symbolic-ref" not in asked
+    head = kit.top / ".git" / "HEAD"
+    head.unlink()
+    head.symlink_to("refs/heads/main")
+    assert kit.runner().head_ref() == "refs/heads/main"
+
+
+def test_a_program_that_is_gone_is_looked_for_again(tmp_path):
+    first, second = tmp_path / "first", tmp_path / "second"
+    for folder in (first, second):
+        folder.mkdir()
+        (folder / "tool").write_text("#!/bin/sh\n")
+        (folder / "tool").chmod(0o700)
+    environ = {"PATH": f"{first}:{second}"}
+    assert find_program("tool", environ) == str(first / "tool")
+    (first / "tool").unlink()
+    assert find_program("tool", environ) == str(second / "tool")
+
+
+@pytest.fixture
+def synced(monkeypatch):
+    paths = []
+    sync = ws_desk.sync_path
+    monkeypatch.setattr(ws_desk, "sync_path", lambda path: (paths.append(path), sync(path)))
+    monkeypatch.setattr(ws_desk, "_SYNCED", {})
+    return paths
+
+
+def test_objects_are_synced_once_and_again_when_they_are_written_again(kit, synced, monkeypatch):
+    objects = str(kit.top / ".git" / "objects")
+    since = time.time_ns() - MINUTE
+    monkeypatch.setattr(ws_desk, "_TICK_NS", -1)
+    sync_objects(objects, since)
+    first = [path for path in synced if os.path.isfile(path)]
+    assert len(first) == 3 and objects in synced
+    synced.clear()
+    sync_objects(objects, since)
+    assert synced == []
+    data = Path(first[0]).read_bytes()
+    os.unlink(first[0])
+    with open(first[0], "wb") as file:
+        file.write(data)
+    sync_objects(objects, since)
+    assert sorted(synced) == sorted([first[0], os.path.dirname(first[0]), objects])
+
+
+def test_what_was_changed_a_moment_ago_is_synced_again(kit, synced):
+    objects = str(kit.top / ".git" / "objects")
+    kit.commit("second", **{"b.txt": "b\n"})
+    for _ in range(2):
+        synced.clear()
+        sync_objects(objects, time.time_ns() - MINUTE)
+        assert len([path for path in synced if os.path.isfile(path)]) >= 3
+
+
+def test_what_could_not_be_synced_is_not_remembered(kit, synced, monkeypatch):
+    objects = str(kit.top / ".git" / "objects")
+    monkeypatch.setattr(ws_desk, "_TICK_NS", -1)
+
+    def fail(path):
+        raise OSError(5, "Input/output error", path)
+
+    with monkeypatch.context() as broken, pytest.raises(OSError, match="Input/output"):
+        broken.setattr(ws_desk, "sync_path", fail)
+        sync_objects(objects, time.time_ns() - MINUTE)
+    sync_objects(objects, time.time_ns() - MINUTE)
+    assert len([path for path in synced if os.path.isfile(path)]) == 3
