@@ -69,6 +69,11 @@ crash: $(STAMP) ## the full crash laboratory (a seeded part of it runs in `make 
 	HOLDFAST_POINTS=250 $(BIN)/python -m pytest -n $(JOBS) tests/pipeline/test_kill_every_event.py
 	HOLDFAST_FUZZ_SCALE=20 $(BIN)/python -m pytest -n $(JOBS) tests/attacks/test_fuzz.py
 
+.PHONY: crash-ci
+crash-ci: $(STAMP) ## what CI tries of the crash laboratory: 40,000 points in a few minutes
+	@sh tools/install-system-tools
+	HOLDFAST_CAMPAIGN=1 $(BIN)/python -m pytest -n $(JOBS) --dist worksteal -rs tests/crash/test_campaign.py
+
 coverage: $(STAMP) ## tests with branch coverage; fails where core or engine fall below their floor
 	@sh tools/install-system-tools
 	$(BIN)/python -m pytest -n $(JOBS) -rs --cov --cov-report=term $(ARGS)

@@ -8,7 +8,7 @@ import tempfile
 import yaml
 
 from bench.measure import side_by_side
-from bench.start import cpu_ms
+from bench.start import in_turns
 from holdfast.adapters.specs import SpecFolder
 from holdfast.core.batches import plan
 
@@ -97,7 +97,6 @@ def status(folder):
         here = os.getcwd()
         os.chdir(top)
         try:
-            cpu_ms(command, environ, rounds=2)
-            return cpu_ms(command, environ, rounds=9)
+            return in_turns([command], environ, rounds=9)[0]
         finally:
             os.chdir(here)

@@ -199,26 +199,53 @@ def carrying(identity: Identity) -> Iterator[psutil.Process]:
     wanted = {
         f"{name}={value}".encode() for name, value in marks(identity.key, identity.run_id, identity.nonce).items()
     }
-    ourselves = {os.getpid(), *(parent.pid for parent in psutil.Process().parents())}
+    ourselves = {os.getpid(), *_ancestors()}
     for pid in psutil.pids():
-        if pid not in ourselves and wanted <= _environ(pid):
+        if pid not in ourselves and _carries(pid, wanted):
             try:
                 yield psutil.Process(pid)
             except psutil.Error:
                 continue
 
 
-def _environ(pid: int) -> frozenset[bytes]:
-    if os.path.isdir("/proc/self"):
-        try:
-            with open(f"/proc/{pid}/environ", "rb") as file:
-                return frozenset(file.read().split(b"\0"))
-        except OSError:
-            return frozenset()
+_HAS_PROC = os.path.isdir("/proc/self")
+
+
+def _ancestors() -> Iterator[int]:
+    pid = os.getppid()
+    while pid > 0:
+        yield pid
+        if _HAS_PROC:
+            fields = _proc(pid, "stat").rpartition(b")")[2].split()
+            pid = int(fields[1]) if len(fields) > 1 else 0
+        else:
+            yield from (parent.pid for parent in psutil.Process(pid).parents())
+            return
+
+
+def _carries(pid: int, wanted: set[bytes]) -> bool:
+    if _HAS_PROC:
+        data = _proc(pid, "environ")
+        return all(mark in data for mark in wanted) and wanted <= set(data.split(b"\0"))
     try:
-        return frozenset(os.fsencode(f"{name}={value}") for name, value in psutil.Process(pid).environ().items())
+        return wanted <= {os.fsencode(f"{name}={value}") for name, value in psutil.Process(pid).environ().items()}
     except (psutil.Error, OSError):
-        return frozenset()
+        return False
+
+
+def _proc(pid: int, name: str) -> bytes:
+    """What the system says of a process; nothing if it is gone or not ours to look at. All of them are asked again and again."""
+    try:
+        fd = os.open(f"/proc/{pid}/{name}", os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return b""
+    try:
+        parts = iter(lambda: os.read(fd, 1 << 20), b"")
+        return b"".join(parts)
+    except OSError:
+        return b""
+    finally:
+        os.close(fd)
 
 
 def _is_alive(process: psutil.Process) -> bool:

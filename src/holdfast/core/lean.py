@@ -7,6 +7,7 @@ run nothing is hidden from them: then msgspec loads as it likes.
 
 import _thread
 import sys
+from importlib import import_module
 from posix import uname
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -16,8 +17,7 @@ class _Later(ModuleType):
     """Stands for a module until something of it is wanted."""
 
     def __getattr__(self, name: str) -> Any:
-        __import__(self.__name__)
-        return getattr(sys.modules[self.__name__], name)
+        return getattr(import_module(self.__name__), name)
 
 
 if "msgspec" not in sys.modules and _thread._count() == 0:

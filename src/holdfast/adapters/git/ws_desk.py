@@ -293,9 +293,11 @@ def sync_objects(objects: str, since_ns: int) -> None:
     they share a few turns, and what was synced before and has not changed is left alone.
     """
     now_ns = time.time_ns()
-    folders = _since((os.path.join(objects, name) for name in os.listdir(objects) if len(name) == 2), since_ns)
-    found = folders | _since((path for folder in folders for path in _files(folder)), since_ns)
-    fresh = {path: seen for path, seen in found.items() if _SYNCED.get(path) != seen}
+    names = [name for name in os.listdir(objects) if len(name) == 2]
+    folders = _since(
+        (os.path.join(objects, name) for name in names), since_ns
+    )  # one without a new name holds no new object
+    fresh = folders | _since((path for folder in folders for path in _files(folder)), since_ns)
     if fresh:
         sync_paths([*reversed(fresh), objects])
         if len(_SYNCED) > _MANY:
@@ -337,13 +339,14 @@ def _files(folder: str) -> list[str]:
 
 
 def _since(paths: Iterable[str], since_ns: int) -> dict[str, tuple[int, int, int]]:
-    """Those that were changed since then: which file each is now, and when it was changed."""
+    """Those that were changed since then and not synced since: which file each is now, and when it was changed."""
     found = {}
     for path in paths:
         with suppress(FileNotFoundError):  # a temporary file of another git, or an object that was packed meanwhile
             seen = os.lstat(path)
-            if max(seen.st_mtime_ns, seen.st_ctime_ns) >= since_ns:
-                found[path] = (seen.st_ino, seen.st_mtime_ns, seen.st_ctime_ns)
+            known = (seen.st_ino, seen.st_mtime_ns, seen.st_ctime_ns)
+            if max(known[1:]) >= since_ns and _SYNCED.get(path) != known:
+                found[path] = known
     return found
 
 

@@ -109,10 +109,12 @@ def is_detached(place: Repository) -> bool:
 
 
 # What git said of the settings in these very files: the same bytes mean the same, as long as none of them names another file.
-_SETTINGS: dict[object, list[Setting]] = {}
+_SETTINGS: dict[object, tuple[Setting, ...]] = {}
 _REMEMBERED = 64
 _LARGEST_CONFIG = 64 * 1024
 _INCLUDES = ("include.", "includeif.")
+_overrides = functools.lru_cache(_REMEMBERED)(overrides)
+_fsencode = functools.lru_cache(4096)(os.fsencode)
 
 
 def read_configs(place: Repository | None, environment: Mapping[str, str]) -> tuple[bytes, ...] | None:
@@ -160,20 +162,21 @@ class Git:
         self.limits = Limits(seconds)
         self.held: tuple[int, ...] = ()
         self.own: tuple[str, ...] = ()
+        self._encoded: tuple[dict[str, str], dict[bytes, bytes]] | None = None
         check_version(self.program, search_path(self.given))
 
     @functools.cached_property
-    def settings(self) -> list[Setting]:
+    def settings(self) -> tuple[Setting, ...]:
         """All that the user and the repository configured. Reading it starts nothing."""
         self._check_owner()
-        environment = self._environment({})
-        files = read_configs(self.place, environment)
+        files = read_configs(self.place, self.given)
         key = (self.program, self.place, files)
         if files is not None and key in _SETTINGS:
             return _SETTINGS[key]
-        found = parse_settings(self._run(["config", "--list", "--show-scope", "-z"], environment).out)
+        listing = self._run(["config", "--list", "--show-scope", "-z"], self._environment({})).out
+        found = tuple(parse_settings(listing))
         includes = any(name.lower().startswith(_INCLUDES) for _, name, _ in found)
-        if files is not None and not includes and files == read_configs(self.place, environment):
+        if files is not None and not includes and files == read_configs(self.place, self.given):
             if len(_SETTINGS) >= _REMEMBERED:
                 _SETTINGS.clear()
             _SETTINGS[key] = found
@@ -181,7 +184,14 @@ class Git:
 
     @functools.cached_property
     def environment(self) -> dict[str, str]:
-        return self._environment(overrides(self.settings) | self._case())
+        return self._environment(_overrides(self.settings) | self._case())
+
+    def _bytes(self) -> dict[bytes, bytes]:
+        """The environment, encoded once: every start would encode its hundred names and values again."""
+        said = self.environment
+        if self._encoded is None or self._encoded[0] is not said:  # a copy of us may have got another one
+            self._encoded = said, {_fsencode(name): _fsencode(value) for name, value in said.items()}
+        return self._encoded[1]
 
     def _case(self) -> dict[str, str]:
         """Where the disk tells `A` from `a`, git must too, whatever a repository from another machine says: or files hide."""
@@ -220,7 +230,7 @@ class Git:
 
     def ask(self, *argv: str, stdin: bytes = b"", index: str | None = None) -> Finished:
         """Run it, whatever its exit code."""
-        environment = self.environment if index is None else {**self.environment, "GIT_INDEX_FILE": index}
+        environment = self._bytes() if index is None else {**self._bytes(), b"GIT_INDEX_FILE": os.fsencode(index)}
         return run([self.program, *argv], environment, self.limits, cwd=self._cwd(), stdin=stdin, keep=self.held)
 
     def _cwd(self) -> str:

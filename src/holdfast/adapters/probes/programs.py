@@ -28,6 +28,9 @@ class Finished(NamedTuple):
     err: bytes
 
 
+Env = Mapping[str, str] | Mapping[bytes, bytes]
+
+
 class Limits(NamedTuple):
     seconds: float
     output: int = MAX_OUTPUT
@@ -55,7 +58,7 @@ def find_program(name: str, environ: Mapping[str, str]) -> str:
 
 def run(
     argv: Sequence[str],
-    env: Mapping[str, str],
+    env: Env,
     limits: Limits,
     *,
     cwd: str = "/",
@@ -75,9 +78,7 @@ def run(
             _end(process)
 
 
-def _started(
-    argv: Sequence[str], env: Mapping[str, str], cwd: str, keep: Sequence[int], talk: _Talk
-) -> subprocess.Popen[bytes]:
+def _started(argv: Sequence[str], env: Env, cwd: str, keep: Sequence[int], talk: _Talk) -> subprocess.Popen[bytes]:
     try:
         stdin, stdout, stderr = talk.open()
         return subprocess.Popen(
