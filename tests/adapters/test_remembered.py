@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import shutil
 import time
 from pathlib import Path
 
@@ -102,6 +104,42 @@ def test_files_of_settings_that_are_not_small_and_ordinary_are_left_to_git(kit, 
     assert asked.count("config") == 2
 
 
+def evil(config):
+    """Settings by which the repository would start a program of its own."""
+    return config + b'[filter "evil"]\n\tclean = touch fired\n'
+
+
+def neutral(kit):
+    """What our git says of the filter that the repository names; None: nothing."""
+    said = kit.runner().environment
+    names = {said[f"GIT_CONFIG_KEY_{number}"]: number for number in range(int(said["GIT_CONFIG_COUNT"]))}
+    number = names.get("filter.evil.clean")
+    return None if number is None else said[f"GIT_CONFIG_VALUE_{number}"]
+
+
+def test_a_repository_that_is_led_elsewhere_is_asked_again(kit):
+    git = kit.runner()
+    assert neutral(kit) is None
+    other = kit.home / "elsewhere"
+    shutil.copytree(kit.top / ".git", other)
+    (other / "config").write_bytes(evil((other / "config").read_bytes()))
+    (kit.top / ".git" / "commondir").write_text(f"{other}\n")
+    again = git_runner.Git(git.place, kit.environ)
+    assert ("local", "filter.evil.clean", "touch fired") in again.settings
+
+
+def test_what_git_said_of_a_broken_repository_is_not_remembered(kit):
+    git = kit.runner()
+    assert neutral(kit) is None
+    config, head = kit.top / ".git" / "config", kit.top / ".git" / "HEAD"
+    config.write_bytes(evil(config.read_bytes()))
+    head.rename(kit.home / "HEAD")
+    with contextlib.suppress(git_runner.EffectError):
+        assert "filter.evil.clean" not in {name for _, name, _ in git_runner.Git(git.place, kit.environ).settings}
+    (kit.home / "HEAD").rename(head)
+    assert neutral(kit) == ""
+
+
 def test_a_home_that_depends_on_the_folder_is_left_to_git(kit):
     assert git_runner.read_configs(None, {"HOME": "somewhere"}) is None
     assert git_runner.read_configs(None, {}) is None
@@ -184,3 +222,18 @@ def test_what_could_not_be_synced_is_not_remembered(kit, synced, monkeypatch):
         sync_objects(objects, time.time_ns() - MINUTE)
     sync_objects(objects, time.time_ns() - MINUTE)
     assert len([path for path in synced if os.path.isfile(path)]) == 3
+
+
+def test_a_file_that_a_coarse_clock_hides_is_synced_with_its_folder(kit, synced, monkeypatch):
+    """A folder that looks unchanged may hold an object that came within the same tick."""
+    objects = str(kit.top / ".git" / "objects")
+    monkeypatch.setattr(ws_desk, "_TICK_NS", -1)
+    sync_objects(objects, time.time_ns() - MINUTE)
+    known = next(path for path in synced if os.path.isfile(path))
+    folder = os.path.dirname(known)
+    before = os.stat(folder)
+    Path(folder, "f" * 38).write_bytes(b"another object")
+    ws_desk._SYNCED[folder] = (before.st_ino, os.stat(folder).st_mtime_ns, os.stat(folder).st_ctime_ns)
+    synced.clear()
+    sync_objects(objects, time.time_ns() - MINUTE)
+    assert sorted(synced) == sorted([os.path.join(folder, "f" * 38), folder, objects])

@@ -182,3 +182,47 @@ def test_what_is_done_alone_waits_for_its_turn_and_those_behind_it_wait_for_it(s
     assert asyncio.run(everything()) == 3
     assert [record.body for record in store.read("run-1")][2] == b'{"text":"alone"}'
     assert verify_run(store, "run-1").findings == ()
+
+
+@pytest.mark.parametrize("failure", ["the store", "the event"])
+def test_who_failed_sees_the_log_as_it_is_though_others_wait(store, monkeypatch, failure):
+    log = begun(store, 1)
+
+    def fail(appends):
+        raise StoreBroken("here", "the disk is gone")
+
+    async def failing(shared):
+        event = NoteRecorded(text="never") if failure == "the store" else StepFinished(step_id="never-begun")
+        try:
+            await shared.record(log, event)
+        except (StoreBroken, IllegalEvent):
+            monkeypatch.undo()
+            return log.state.seq, store.head("run-1").seq
+
+    async def everything():
+        shared = Together(store)
+        if failure == "the store":
+            monkeypatch.setattr(store, "append_all", fail)
+        return await asyncio.gather(failing(shared), shared.record(log, NoteRecorded(text="waits")))
+
+    (seen, there), state = asyncio.run(everything())
+    assert seen == there == 1 and state.seq == 2
+    assert verify_run(store, "run-1").findings == ()
+
+
+def test_two_that_share_a_log_do_not_wait_for_each_other_for_ever(store):
+    log = begun(store, 1)
+
+    async def everything():
+        first, second = Together(store), Together(store)
+        return await asyncio.wait_for(
+            asyncio.gather(
+                first.record(log, NoteRecorded(text="a")),
+                second.record(log, NoteRecorded(text="b")),
+                return_exceptions=True,
+            ),
+            30,
+        )
+
+    asyncio.run(everything())
+    assert verify_run(store, "run-1").findings == ()

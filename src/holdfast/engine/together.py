@@ -31,35 +31,41 @@ class Together:
         self._took = QUICK
         self._sent: asyncio.Future[list[Exception | None]] | None = None
         self._committing: asyncio.Task[None] | None = None
+        self._taken: set[RunLog] = set()
         self._queues: dict[RunLog, deque[asyncio.Future[None]]] = {}
 
     async def record(self, log: RunLog, *events: Event) -> RunState:
         """Append events, all or none. Durable when this returns."""
-        if log.busy:
+        if log in self._taken:
             await self._turn(log)
-        log.busy = True  # others of this loop may look at its state meanwhile
+        self._taken.add(log)
         try:
             append = log.draft(*events)
             if append.records:
-                waiting = (append, self._send(append))
-                try:
-                    await waiting[1]
-                except asyncio.CancelledError:
-                    await self._give_up(waiting)
-                    raise
+                await self._written(log, append)
             return log.confirm(append)
         finally:
             self._hand_on(log)
 
     async def alone(self, log: RunLog, work: Callable[[], T]) -> T:
         """Something else that writes to this log, while nothing of it is on its way."""
-        if log.busy:
+        if log in self._taken:
             await self._turn(log)
-            log.busy = False
         try:
             return work()
         finally:
             self._hand_on(log)
+
+    async def _written(self, log: RunLog, append: Append) -> None:
+        waiting = (append, self._send(append))
+        log.busy = True  # others of this loop may look at its state meanwhile
+        try:
+            await waiting[1]
+        except asyncio.CancelledError:
+            await self._give_up(waiting)
+            raise
+        finally:
+            log.busy = False
 
     async def _turn(self, log: RunLog) -> None:
         """Wait until those who came before have written. Whoever returns from here has the turn, and hands it on."""
@@ -77,11 +83,10 @@ class Together:
         while queue:
             turn = queue.popleft()
             if not turn.done():
-                log.busy = True
-                turn.set_result(None)
+                turn.set_result(None)  # the log stays taken
                 return
         self._queues.pop(log, None)
-        log.busy = False
+        self._taken.discard(log)
 
     def _send(self, append: Append) -> asyncio.Future[None]:
         loop = asyncio.get_running_loop()

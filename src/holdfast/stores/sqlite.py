@@ -124,7 +124,7 @@ class SqliteStore:
         self._closed = True
         self._locks.close()
         self._writer.in_child()
-        self._committer.queue.clear()
+        self._committer.in_child()
 
     def __enter__(self) -> Self:
         return self

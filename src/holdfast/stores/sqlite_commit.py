@@ -8,8 +8,10 @@ keeps it once.
 
 from __future__ import annotations
 
+from _thread import allocate_lock, get_ident
 from collections import deque
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import cache
 from itertools import chain, islice
 from time import monotonic_ns
@@ -26,6 +28,7 @@ _LOOK_EVERY = 50_000_000  # ns between looks at whether the file is still the on
 _SYNC_EVERY = 1_000_000_000  # ns that the witness on disk may lag behind
 _FRESH = 0.75e9  # ns for each second of a lease: with less than that left, it is renewed with the next append
 _MOST = 64  # requests in one commit
+_MOMENT = 0.02  # seconds that somebody sleeps who was not woken
 _COLUMNS = 11
 _MARKS = "(" + ", ".join("?" * _COLUMNS) + ")"
 _APPEND, _APPEND_MORE = SQL["append"], SQL["append_more"]
@@ -61,6 +64,16 @@ class Request:
     def __init__(self, append: Append) -> None:
         self.append = append
         self.lease, self.records, self.projection = append
+        self._sleep = allocate_lock()
+        self._sleep.acquire()
+
+    def wait(self) -> None:
+        """Until it is done or worth another look. A wake-up that is lost costs a moment, nothing else."""
+        self._sleep.acquire(timeout=_MOMENT)
+
+    def wake(self) -> None:
+        with suppress(RuntimeError):  # somebody else was quicker
+            self._sleep.release()
 
 
 # What a request comes to if the transaction it is in commits: its last place, the new end of its lease, or why not.
@@ -74,7 +87,12 @@ class Committer:
         self.writer = writer
         self.holdings: dict[str, Holding] = {}
         self.queue: deque[Request] = deque()
+        self._leader = 0  # the thread that has the turn to commit, and will wake those who wait
         self._look_at = 0
+
+    def in_child(self) -> None:
+        self.queue.clear()
+        self._leader = 0
 
     def append(self, lease: Lease, records: Sequence[Record], projection: Projection) -> None:
         """The usual append, one event that changes nothing else of its run, while nobody else writes: one statement.
@@ -86,6 +104,7 @@ class Committer:
         if len(records) != 1 or self.queue or writer.strict or not writer.turn.acquire(blocking=False):
             return self._append_in_turn(lease, records, projection)
         try:
+            self._leader = get_ident()
             connection, now = writer.ready, monotonic_ns()
             row = self._usual(lease, records[0], projection, now) if now <= self._look_at else None
             if connection is not None and row is not None:
@@ -97,7 +116,10 @@ class Committer:
         except Exception as error:
             raise self._named(error, lease.run_id) from error
         finally:
+            self._leader = 0
             writer.turn.release()
+            if self.queue:
+                self._wake_next()
         return self._append_in_turn(lease, records, projection)
 
     def _usual(self, lease: Lease, record: Record, shown: Projection, now: int) -> tuple[Any, ...] | None:
@@ -116,14 +138,35 @@ class Committer:
         request = Request(Append(lease, records, projection))
         self.queue.append(request)
         try:
-            with self.writer.turn:
-                while not request.done:
-                    self._commit_queue()
+            self._see_to(request)
         finally:
             if not request.done:
                 self._forget(request)
         if request.error is not None:
             raise request.error
+
+    def _see_to(self, last: Request) -> None:
+        """Commit what waits until this one is done, and with it all before it; or sleep while somebody else does."""
+        while not last.done:
+            if self._leader in (0, get_ident()):
+                self._lead(last)
+            else:
+                last.wait()
+
+    def _lead(self, last: Request) -> None:
+        with self.writer.turn:
+            try:
+                self._leader = get_ident()
+                while not last.done:
+                    self._commit_queue()
+            finally:
+                self._leader = 0
+        self._wake_next()
+
+    def _wake_next(self) -> None:
+        """The turn is free: let the first one who waits take it, for all of them."""
+        with suppress(IndexError):
+            self.queue[0].wake()
 
     def append_all(self, appends: Sequence[Append]) -> list[Exception | None]:
         return self._append_at_once(appends) or self._append_all_in_turn(appends)
@@ -131,7 +174,7 @@ class Committer:
     def _append_at_once(self, appends: Sequence[Append]) -> list[Exception | None]:
         """Several usual appends while nobody else writes. Empty: the queue finds out why they did not all go in."""
         writer = self.writer
-        if self.queue or writer.strict or not writer.turn.acquire(blocking=False):
+        if len(appends) > _MOST or self.queue or writer.strict or not writer.turn.acquire(blocking=False):
             return []
         try:
             connection, now = writer.ready, monotonic_ns()
@@ -144,8 +187,10 @@ class Committer:
             for (lease, records, _), place in zip(appends, places, strict=True):
                 self._remember(lease.run_id, records[0], place)
             return [None] * len(appends)
-        except Exception as error:  # noqa: BLE001 - it becomes the outcome of each
+        except (*_SHARED, HoldfastError) as error:
             return [self._named(error, append.lease.run_id) for append in appends]
+        except (apsw.Error, *_MALFORMED):
+            return []  # one of them is at fault, and only that one is to hear of it
         finally:
             writer.turn.release()
 
@@ -153,9 +198,8 @@ class Committer:
         requests = [Request(append) for append in appends]
         self.queue.extend(requests)
         try:
-            with self.writer.turn:
-                while not all(request.done for request in requests):
-                    self._commit_queue()
+            for request in requests[-1:]:
+                self._see_to(request)
         finally:
             for request in requests:
                 if not request.done:
@@ -181,6 +225,7 @@ class Committer:
             for request in group:
                 if request.done:
                     self._forget(request)
+                    request.wake()
 
     def _share(self, group: list[Request], error: Exception) -> None:
         """One request must not spoil the others: each goes alone, unless it is the disk that failed."""

@@ -106,8 +106,9 @@ class TaskTrees:
         path, base = self.path_of(name), check_id(base)
         with self._turn() as (records, git):
             record = task_record.read(records, name)
-            if record is None:
+            if record is None or record.base != base:
                 base = self.git.resolve(base)
+            if record is None:
                 self._refuse_strangers(path)
                 record = Record(self.run_id, name, base, os.fsencode(path), "making")
             self._check(record, base)

@@ -281,9 +281,10 @@ def make_file(path: str, data: bytes, mode: int = 0o600) -> None:
 
 
 # What was synced here, as it was then. An object that is still the same file was written whole before it got its name.
-_SYNCED: dict[str, tuple[int, int, int]] = {}
+Seen = tuple[int, int, int]  # inode, and when content and inode were changed
+_SYNCED: dict[str, Seen] = {}
 _MANY = 20_000
-_TICK_NS = 100_000_000  # a file changed twice within one tick of the file system's clock can look the same
+_TICK_NS = 2_000_000_000  # what is changed twice within one tick of a file system's clock can look the same
 
 
 def sync_objects(objects: str, since_ns: int) -> None:
@@ -293,13 +294,15 @@ def sync_objects(objects: str, since_ns: int) -> None:
     they share a few turns, and what was synced before and has not changed is left alone.
     """
     now_ns = time.time_ns()
-    names = [name for name in os.listdir(objects) if len(name) == 2]
-    folders = _since(
-        (os.path.join(objects, name) for name in names), since_ns
-    )  # one without a new name holds no new object
-    fresh = folders | _since((path for folder in folders for path in _files(folder)), since_ns)
+    fresh: dict[str, Seen] = {}
+    for folder, seen in _since(
+        (os.path.join(objects, name) for name in os.listdir(objects) if len(name) == 2), since_ns
+    ):
+        files = {path: how for path, how in _since(_files(folder), since_ns) if _SYNCED.get(path) != how}
+        if files or _SYNCED.get(folder) != seen:
+            fresh |= {**files, folder: seen}
     if fresh:
-        sync_paths([*reversed(fresh), objects])
+        sync_paths([*fresh, objects])
         if len(_SYNCED) > _MANY:
             _SYNCED.clear()
         _SYNCED.update((path, seen) for path, seen in fresh.items() if max(seen[1:]) < now_ns - _TICK_NS)
@@ -338,16 +341,15 @@ def _files(folder: str) -> list[str]:
         return []
 
 
-def _since(paths: Iterable[str], since_ns: int) -> dict[str, tuple[int, int, int]]:
-    """Those that were changed since then and not synced since: which file each is now, and when it was changed."""
-    found = {}
+def _since(paths: Iterable[str], since_ns: int) -> Iterator[tuple[str, Seen]]:
+    """Those that were changed since then: which file each is now, and when it was changed."""
     for path in paths:
-        with suppress(FileNotFoundError):  # a temporary file of another git, or an object that was packed meanwhile
+        try:
             seen = os.lstat(path)
-            known = (seen.st_ino, seen.st_mtime_ns, seen.st_ctime_ns)
-            if max(known[1:]) >= since_ns and _SYNCED.get(path) != known:
-                found[path] = known
-    return found
+        except FileNotFoundError:  # a temporary file of another git, or an object that was packed meanwhile
+            continue
+        if max(seen.st_mtime_ns, seen.st_ctime_ns) >= since_ns:
+            yield path, (seen.st_ino, seen.st_mtime_ns, seen.st_ctime_ns)
 
 
 def sync_path(path: str) -> None:

@@ -10,6 +10,7 @@ import functools
 import os
 import re
 import stat
+import sys
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
@@ -112,9 +113,18 @@ def is_detached(place: Repository) -> bool:
 _SETTINGS: dict[object, tuple[Setting, ...]] = {}
 _REMEMBERED = 64
 _LARGEST_CONFIG = 64 * 1024
+_KNOWN_GIT = "/usr/bin/git" if sys.platform == "linux" else ""  # whose system settings are in /etc/gitconfig
 _INCLUDES = ("include.", "includeif.")
 _overrides = functools.lru_cache(_REMEMBERED)(overrides)
 _fsencode = functools.lru_cache(4096)(os.fsencode)
+
+
+def stands(place: Repository) -> bool:
+    """Whether this is still where the repository of this work tree is: its files can point git elsewhere at any time."""
+    try:
+        return find_repository(place.top) == place
+    except (EffectError, OSError):
+        return False
 
 
 def read_configs(place: Repository | None, environment: Mapping[str, str]) -> tuple[bytes, ...] | None:
@@ -169,18 +179,24 @@ class Git:
     def settings(self) -> tuple[Setting, ...]:
         """All that the user and the repository configured. Reading it starts nothing."""
         self._check_owner()
-        files = read_configs(self.place, self.given)
+        files = self._files()
         key = (self.program, self.place, files)
         if files is not None and key in _SETTINGS:
             return _SETTINGS[key]
         listing = self._run(["config", "--list", "--show-scope", "-z"], self._environment({})).out
         found = tuple(parse_settings(listing))
+        whole = self.place is None or any(scope == "local" for scope, _, _ in found)  # else git saw no repository here
         includes = any(name.lower().startswith(_INCLUDES) for _, name, _ in found)
-        if files is not None and not includes and files == read_configs(self.place, self.given):
+        if files is not None and whole and not includes and files == self._files():
             if len(_SETTINGS) >= _REMEMBERED:
                 _SETTINGS.clear()
             _SETTINGS[key] = found
         return found
+
+    def _files(self) -> tuple[bytes, ...] | None:
+        """What git's settings are read from; None where we do not know that for sure."""
+        is_known = self.program == _KNOWN_GIT and (self.place is None or stands(self.place))
+        return read_configs(self.place, self.given) if is_known else None
 
     @functools.cached_property
     def environment(self) -> dict[str, str]:
