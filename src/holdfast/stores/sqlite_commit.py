@@ -293,7 +293,7 @@ class Committer:
     def _write_at_once(self, connection: apsw.Connection, appends: Sequence[Append], now: int) -> list[int]:
         """Several usual appends, each one event that changes nothing else of its run: one statement for all of them.
 
-        Their places. None if there is more to write, or if anything did not go in; what did go in is then found there.
+        Their places; empty if there is more to write, or if anything did not go in: what did go in is then found there.
         """
         rows: dict[int, tuple[Any, ...]] = {}
         for lease, records, projection in appends:
