@@ -17,8 +17,10 @@ def side_by_side(contenders, rounds=80, repeats=40, warm_up=800):
             call()
     walls = {name: [] for name in contenders}
     cpus = dict.fromkeys(contenders, 0.0)
+    order = list(contenders.items())
     for _ in range(rounds):
-        for name, call in contenders.items():
+        order.reverse()  # whoever comes second meets what the first one left behind
+        for name, call in order:
             cpus[name] += _one_round(call, repeats, walls[name])
     return {
         name: Timing(statistics.median(walls[name]) * 1e6, cpus[name] / (rounds * repeats) * 1e6) for name in contenders

@@ -23,8 +23,15 @@ MAX_EVENT_BYTES = 64 * 1024
 GENESIS = bytes(32)
 EXTENSION_PREFIX = "x_"
 _DOMAIN = b"holdfast/event/1\n"
+BEGUN = sha256(_DOMAIN)  # the hash of every event begins as a copy of this: copying is quicker than beginning
 _MANY = 1000  # events before this one are hashed by what is quick to load
 _STILL_READ = f"{NewerSchema.advice} `holdfast log` and `holdfast export` still read it."
+
+
+@cache
+def begun_for_many() -> Any:
+    """The same, for who hashes many events."""
+    return of_many()(_DOMAIN)
 
 
 class Redact(Protocol):
@@ -69,17 +76,17 @@ def encode(
     at: str,
     op: str,
     redact: Redact,
-    hashed: Callable[[bytes], Any] = sha256,
+    begun: Any = BEGUN,
 ) -> tuple[Record, Event]:
     """The record of an event, and the event as a reader of that record will see it."""
-    plain = encode_body(event) if event.data_fields else _encoded(event)
-    body = redact.body(plain) if redact.glance(plain) else plain
-    kind, version = _TAGS.get(type(event)) or tag(event)
-    if body is not plain and len(body) > MAX_EVENT_BYTES:
-        raise _too_large(event, body)
+    tagged = _TAGS.get(type(event))
+    kind, version = tagged or tag(event)
+    plain = _encoded(event) if tagged and not event.data_fields else encode_body(event)
+    body = _redacted(event, plain, redact) if redact.glance(plain) else plain
     envelope = f"{run_id}\n{seq}\n{kind}\n{version}\n{at}\n{op}\n".encode()
-    digest = hashed(b"".join((_DOMAIN, previous, envelope, body))).digest()
-    record = _record(Record, (run_id, seq, kind, version, at, body, digest, op))
+    digest = begun.copy()
+    digest.update(b"".join((previous, envelope, body)))
+    record = _record(Record, (run_id, seq, kind, version, at, body, digest.digest(), op))
     return record, (event if body is plain else decode(record))
 
 
@@ -111,6 +118,13 @@ def _encoded(event: Event) -> bytes:
     return body
 
 
+def _redacted(event: Event, plain: bytes, redact: Redact) -> bytes:
+    body = redact.body(plain)
+    if len(body) > MAX_EVENT_BYTES:
+        raise _too_large(event, body)
+    return body
+
+
 def _too_large(event: Event, body: bytes) -> TooLarge:
     advice = "Keep large content as an artifact."
     return TooLarge(f"The event {type(event).__name__}", len(body), MAX_EVENT_BYTES, advice=advice)
@@ -118,9 +132,10 @@ def _too_large(event: Event, body: bytes) -> TooLarge:
 
 def chain_hash(previous: bytes, run_id: str, seq: int, kind: str, version: int, at: str, op: str, body: bytes) -> bytes:
     envelope = f"{run_id}\n{seq}\n{kind}\n{version}\n{at}\n{op}\n".encode()
-    hashed = sha256 if seq < _MANY else of_many()
-    digest: bytes = hashed(b"".join((_DOMAIN, previous, envelope, body))).digest()
-    return digest
+    digest = (BEGUN if seq < _MANY else begun_for_many()).copy()
+    digest.update(b"".join((previous, envelope, body)))
+    hashed: bytes = digest.digest()
+    return hashed
 
 
 def decode(record: Record) -> Event:

@@ -10,9 +10,8 @@ from typing import NamedTuple
 
 from holdfast.core.errors import BadFile, HoldfastError, LogDamaged, NewerSchema, NotFound
 from holdfast.core.events import Event
-from holdfast.core.sha import of_many, sha256
 from holdfast.core.state import FINISHED, STOPPED, RunState, evolve, projection, seal, snapshot, unseal
-from holdfast.core.wire import GENESIS, Plainly, Redact, check_chain, decode, encode
+from holdfast.core.wire import BEGUN, GENESIS, Plainly, Redact, begun_for_many, check_chain, decode, encode
 from holdfast.ports import Append, Head, Lease, Owner, Record, Sql, Store
 
 TTL = 30.0
@@ -54,7 +53,7 @@ class RunLog:
         self.lease: Lease = store.take(run_id, world.owner, ttl)
         self._trust_snapshot = trust_snapshot
         self._sure = self.busy = False
-        self._hashed, self._few = sha256, FEW
+        self._begun, self._few = BEGUN, FEW
         self._state, self._head = RunState(run_id=run_id), GENESIS
         try:
             self._reload()
@@ -87,7 +86,7 @@ class RunLog:
         if self._few:
             self._count()
         record, seen = encode(
-            events[0], self.run_id, state.seq + 1, self._head, self._now(), self._new_op(), self.redact, self._hashed
+            events[0], self.run_id, state.seq + 1, self._head, self._now(), self._new_op(), self.redact, self._begun
         )
         evolve(state, seen)
         self.store.append(self.lease, (record,), projection(state))
@@ -98,7 +97,7 @@ class RunLog:
     def _count(self) -> None:
         self._few -= 1
         if not self._few:
-            self._hashed = of_many()
+            self._begun = begun_for_many()
 
     def draft(self, *events: Event) -> Append:
         """The append of these events, redacted, folded and ready. Whoever gets it written must `confirm` it."""
@@ -109,7 +108,7 @@ class RunLog:
         state, head = self._state, self._head
         records: list[Record] = []
         for event in events:
-            record, seen = encode(event, self.run_id, state.seq + 1, head, at, op, self.redact, of_many())
+            record, seen = encode(event, self.run_id, state.seq + 1, head, at, op, self.redact, begun_for_many())
             evolve(state, seen)
             records.append(record)
             head = record.hash

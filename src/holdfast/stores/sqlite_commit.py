@@ -101,7 +101,7 @@ class Committer:
         need not be: after each sync the processor has forgotten this code, and every function more costs a microsecond.
         """
         writer = self.writer
-        if len(records) != 1 or self.queue or writer.strict or not writer.turn.acquire(blocking=False):
+        if len(records) != 1 or self.queue or writer.strict or not writer.turn.acquire(False):
             return self._append_in_turn(lease, records, projection)
         try:
             self._leader = get_ident()
@@ -174,7 +174,7 @@ class Committer:
     def _append_at_once(self, appends: Sequence[Append]) -> list[Exception | None]:
         """Several usual appends while nobody else writes. Empty: the queue finds out why they did not all go in."""
         writer = self.writer
-        if len(appends) > _MOST or self.queue or writer.strict or not writer.turn.acquire(blocking=False):
+        if len(appends) > _MOST or self.queue or writer.strict or not writer.turn.acquire(False):
             return []
         try:
             connection, now = writer.ready, monotonic_ns()
