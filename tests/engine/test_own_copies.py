@@ -47,6 +47,22 @@ def test_a_step_that_changes_what_it_was_given_is_done_and_kept_as_it_was_called
     assert event(place, kind).arguments == {"items": ["a"], "count": count}
 
 
+def test_every_try_of_a_step_is_given_what_the_first_one_was(place):
+    seen = []
+
+    def eat(items, more):
+        seen.append((list(items), dict(more)))
+        items.clear()
+        more["eaten"] = True
+        if len(seen) < 3:
+            raise OSError("not yet")
+        return len(seen)
+
+    with opened(place) as run:
+        assert run.step("eat", eat, ["a"], more={"b": 1}, retry=holdfast.Retry(attempts=3, wait=0.0)) == 3
+    assert seen == [(["a"], {"b": 1})] * 3
+
+
 def test_a_step_that_makes_its_argument_unstorable_is_done(place):
     with opened(place) as run:
         assert run.step("odd", lambda items: items.append({1, 2}), []) is None

@@ -186,6 +186,7 @@ class Steps:
         last = this.attempt - 1 + max(1, this.retry.attempts - this.attempt + 1)
         if known is not None and known.retry_at is not None:
             yield from wait_until(self._book, known.retry_at, this.retry.pause(known.attempt))
+        spare = _spare(this)
         while True:
             this.begin(self._book.state.seq)
             if this.retry is not ONCE or self._budgets.limited:
@@ -199,6 +200,7 @@ class Steps:
                 again = yield from self.failed(this, error, this.attempt < last)
                 if not again:
                     raise
+                this.args, this.kwargs = spare()
                 this.attempt += 1
             else:
                 state = yield partial(self._book.record, self.ending(this, form))
@@ -260,6 +262,16 @@ class Steps:
         if retry_at is not None:
             yield from wait_until(book, retry_at, this.retry.pause(this.attempt))
         return again
+
+
+def _spare(this: Call) -> Callable[[], tuple[tuple[Any, ...], Mapping[str, Any]]]:
+    """What every further try is given: what the first one was, whatever that did to it. A restart gives it the same."""
+    if this.retry is ONCE:
+        return lambda: (this.args, this.kwargs)
+    from copy import deepcopy
+
+    kept = deepcopy((this.args, this.kwargs))
+    return lambda: deepcopy(kept)
 
 
 def secret_name() -> UsageError:
