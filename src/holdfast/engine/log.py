@@ -104,11 +104,11 @@ class RunLog:
         if not self._sure:
             self._reload()
         self._sure = False
-        op, at = self._new_op(), self._now()
+        op, at, begun = self._new_op(), self._now(), begun_for_many()
         state, head = self._state, self._head
         records: list[Record] = []
         for event in events:
-            record, seen = encode(event, self.run_id, state.seq + 1, head, at, op, self.redact, begun_for_many())
+            record, seen = encode(event, self.run_id, state.seq + 1, head, at, op, self.redact, begun)
             evolve(state, seen)
             records.append(record)
             head = record.hash

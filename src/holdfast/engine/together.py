@@ -19,7 +19,7 @@ from holdfast.ports import Append, Store
 
 QUICK = 0.002  # seconds that an event loop may well stand still
 T = TypeVar("T")
-Waiting = list[tuple[Append, "asyncio.Future[None]"]]
+Sent = tuple[Append, "asyncio.Future[None]"]
 
 
 class Together:
@@ -27,7 +27,7 @@ class Together:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._waiting: Waiting = []
+        self._waiting: list[Sent] = []
         self._took = QUICK
         self._sent: asyncio.Future[list[Exception | None]] | None = None
         self._committing: asyncio.Task[None] | None = None
@@ -42,10 +42,21 @@ class Together:
         try:
             append = log.draft(*events)
             if append.records:
-                await self._written(log, append)
+                waiting = self._send(append)
+                log.busy = True  # others of this loop may look at its state meanwhile
+                try:
+                    await waiting[1]
+                except asyncio.CancelledError:
+                    await self._give_up(waiting)
+                    raise
+                finally:
+                    log.busy = False
             return log.confirm(append)
         finally:
-            self._hand_on(log)
+            if self._queues:
+                self._hand_on(log)
+            else:
+                self._taken.discard(log)
 
     async def alone(self, log: RunLog, work: Callable[[], T]) -> T:
         """Something else that writes to this log, while nothing of it is on its way."""
@@ -55,17 +66,6 @@ class Together:
             return work()
         finally:
             self._hand_on(log)
-
-    async def _written(self, log: RunLog, append: Append) -> None:
-        waiting = (append, self._send(append))
-        log.busy = True  # others of this loop may look at its state meanwhile
-        try:
-            await waiting[1]
-        except asyncio.CancelledError:
-            await self._give_up(waiting)
-            raise
-        finally:
-            log.busy = False
 
     async def _turn(self, log: RunLog) -> None:
         """Wait until those who came before have written. Whoever returns from here has the turn, and hands it on."""
@@ -88,15 +88,15 @@ class Together:
         self._queues.pop(log, None)
         self._taken.discard(log)
 
-    def _send(self, append: Append) -> asyncio.Future[None]:
+    def _send(self, append: Append) -> Sent:
         loop = asyncio.get_running_loop()
-        done: asyncio.Future[None] = loop.create_future()
-        self._waiting.append((append, done))
+        waiting = (append, loop.create_future())
+        self._waiting.append(waiting)
         if self._committing is None:
             self._committing = loop.create_task(self._commit())
-        return done
+        return waiting
 
-    async def _give_up(self, waiting: tuple[Append, asyncio.Future[None]]) -> None:
+    async def _give_up(self, waiting: Sent) -> None:
         """Take back what was not sent; what was sent is waited for, so that the next look at the log sees it."""
         if waiting in self._waiting:
             self._waiting.remove(waiting)
@@ -129,7 +129,7 @@ class Together:
             self._took = time.perf_counter() - began
 
 
-def _tell(group: Waiting, outcomes: list[Exception | None]) -> None:
+def _tell(group: list[Sent], outcomes: list[Exception | None]) -> None:
     for (_, done), problem in zip(group, outcomes, strict=True):
         if done.cancelled():
             continue
