@@ -196,8 +196,17 @@ class Workspace(Protocol):
     def odd_files(self) -> list[str]:
         """Pipes, sockets and devices, which no snapshot or commit can hold: a row for each, with what it is."""
 
+    def tree_now(self) -> str:
+        """What stands for the files that are there now: the tree that a snapshot would have, or that all is committed."""
+
     def touched(self, base: str | None) -> tuple[list[Touched], str]:
         """Everything that changed since `base`, and how ignored files were told apart."""
+
+    def common(self, commit: str) -> str | None:
+        """The commit at which the history of HEAD and that of another commit part; None if they have none in common."""
+
+    def as_base(self, since: str | None) -> frozenset[str]:
+        """Paths that were committed since then, and are just as a base branch has them."""
 
     def mirrored(self, run_id: str | None = None) -> list[Known]:
         """Milestones in the history of HEAD that mirrors name, of this run or of all, by index. Writes nothing."""

@@ -69,6 +69,15 @@ def test_uncommitted_work_can_be_kept_aside(repo, environ, killed):
 # --- a clone without its history
 
 
+def test_a_plan_that_would_be_refused_says_so(repo, environ, killed):
+    (repo / "new.txt").write_text("uncommitted\n")
+    strict = {**environ, "HOLDFAST_STRICTNESS": "max"}
+    plan = told(repo, strict, "resume", killed[0], "--plan")["plan"]
+    assert (plan["verdict"], plan["why"]) == ("refuse", "the repository differs: tree")
+    assert "verdict    refuse: the repository differs: tree" in holdfast(repo, strict, "resume", killed[0], "--plan")
+    assert told(repo, environ, "resume", killed[0], "--plan")["plan"]["verdict"] == "ask"
+
+
 def shallow(repo, environ, tmp_path):
     clone = tmp_path / "clone"
     run(["git", "clone", "-q", "--depth", "1", f"file://{repo}", str(clone)], tmp_path, environ)

@@ -141,11 +141,13 @@ def test_ignored_files_outside_are_counted_and_shown_and_no_violations():
 def test_an_ignored_file_inside_counts_as_any_other():
     assert broken(Scope(("src/**",), ("src/x",)), "src/x", "src/y", ignored=True) == ["src/x"]
     assert broken(Scope((), ("x",)), "x", ignored=True) == ["x"]
+    assert broken(Scope(("src/**",), ("**/*.pem",)), "k.pem", "other", ignored=True) == ["k.pem"]
     assert judge(Scope(("src/**",)), [Touched("src/y", ignored=True)]) == Judgement()
 
 
-def test_a_denied_and_ignored_file_outside_is_only_counted():
-    assert judge(Scope(("src/**",), ("x",)), [Touched("x", ignored=True)]) == Judgement((), 1, ("x",))
+def test_a_denied_file_is_a_violation_though_it_is_ignored_and_outside():
+    found = judge(Scope(("src/**",), ("x",)), [Touched("x", ignored=True), Touched("y", ignored=True)])
+    assert found == Judgement((("x", "it is denied by `x`"),), 1, ("y",))
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ from holdfast.core.position import Position
 from holdfast.core.repo_drift import (
     LISTED,
     Seen,
+    already,
     corrected,
     drifts,
     landmarks,
@@ -141,8 +142,9 @@ def test_the_repository_says_which_milestone_was_the_last(found, reason, to):
 
 
 def test_a_checkpoint_that_was_begun_and_is_there_was_already_taken():
-    whole = state(made(0), WorkspaceState(TOP, 1, "begun"), checkpoint_open="c1")
-    assert corrected(whole, TOP, at(1, B)).reason == "already_checkpointed"
+    said = already("c1", WorkspaceState(TOP, 1, "begun"), B)
+    assert (said.previous, said.corrected_to, said.reason) == (1, 2, "already_checkpointed")
+    assert (said.checkpoint_id, said.sha) == ("c1", B)
 
 
 @pytest.mark.parametrize("position", [at(1), at(5, confidence="weak"), at(None, None)])

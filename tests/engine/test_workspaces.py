@@ -16,6 +16,7 @@ import pytest
 import holdfast
 from holdfast.core.errors import UsageError
 from holdfast.engine.stopping import Stopped
+from holdfast.engine.workspaces import Workspaces
 
 
 class Crash(BaseException):
@@ -344,6 +345,110 @@ def test_what_was_there_before_the_scope_was_declared_is_not_the_runs_doing(repo
         (repo / "mine.txt").write_text("changed by the run\n")
         place.milestone("part b")
     assert any("mine.txt" in line for line in stop.value.evidence)
+
+
+def commit_both(repo):
+    (repo / "src").mkdir(exist_ok=True)
+    (repo / "src" / "ok.py").write_text("1\n")
+    (repo / "secret.txt").write_text("s\n")
+    git(repo, "add", "-A")
+    git(repo, "commit", "-qm", "the agent's own commit")
+
+
+@pytest.mark.parametrize("end", ["stopped", "killed"])
+def test_what_an_earlier_process_committed_outside_of_the_scope_stays_a_violation_until_it_is_undone(repo, end):
+    with pytest.raises((Crash, Stopped)), opened(repo) as run:
+        place = run.workspace(str(repo), allow=["src/**"])
+        commit_both(repo)
+        if end == "killed":
+            crash(run)
+        place.milestone("part a")
+    for _ in range(2):
+        with pytest.raises(Stopped) as stop, opened(repo) as run:
+            run.workspace(str(repo), allow=["src/**"]).milestone("part a")
+        assert stop.value.reason == "guard_violation"
+        assert [line.split(":")[0] for line in stop.value.evidence] == ["secret.txt"]
+    git(repo, "rm", "-q", "secret.txt")
+    git(repo, "commit", "-qm", "taken back")
+    with opened(repo) as run:
+        assert run.workspace(str(repo), allow=["src/**"]).milestone("part a").index == 0
+
+
+@pytest.mark.parametrize("how", ["merge", "rebase"])
+def test_what_comes_from_the_base_branch_between_two_processes_is_not_the_runs_doing(repo, how):
+    with pytest.raises(Crash), opened(repo) as run:
+        place = run.workspace(str(repo), allow=["src/**"])
+        (repo / "src").mkdir()
+        (repo / "src" / "ok.py").write_text("1\n")
+        place.milestone("part a")
+        crash(run)
+    git(repo, "switch", "-q", "main")
+    (repo / "theirs.txt").write_text("theirs\n")
+    git(repo, "add", "theirs.txt")
+    git(repo, "commit", "-qm", "theirs")
+    git(repo, "switch", "-q", "work")
+    git(repo, *(["merge", "-q", "--no-edit", "main"] if how == "merge" else ["rebase", "-q", "main"]))
+    with pytest.raises(Stopped), opened(repo) as run:
+        place = run.workspace(str(repo), allow=["src/**"])
+        (repo / "src" / "more.py").write_text("2\n")
+        place.milestone("part a")
+        assert place.milestone("part b").index == 1
+        (repo / "theirs.txt").write_text("changed by the run\n")
+        place.milestone("part c")
+
+
+def test_a_base_branch_that_moves_while_the_run_works_is_still_told_when_it_goes_on(repo):
+    with pytest.raises(Crash), opened(repo) as run:
+        place = run.workspace(str(repo))
+        (repo / "shared.txt").write_text("ours\n")
+        place.milestone("part a")
+        tip = git(repo, "commit-tree", "-p", "main", "-m", "theirs", git(repo, "rev-parse", "work^{tree}"))
+        git(repo, "update-ref", "refs/heads/main", tip)
+        (repo / "more.txt").write_text("ours\n")
+        place.milestone("part b")
+        crash(run)
+    told = []
+    with opened(repo, tell=told.append) as run:
+        run.workspace(str(repo))
+    assert any("shared.txt was changed there too" in line for line in told)
+
+
+def test_a_milestone_whose_process_died_behind_its_commit_was_already_taken(repo, monkeypatch):
+    (repo / "a.txt").write_text("a\n")
+    with pytest.raises(Crash), opened(repo) as run:
+        place = run.workspace(str(repo))
+        monkeypatch.setattr(Workspaces, "_complete", lambda self, *rest: crash(run))
+        place.milestone("part a")
+    monkeypatch.undo()
+    with opened(repo) as run:
+        assert run.workspace(str(repo)).milestone("part a").commit == git(repo, "rev-parse", "HEAD")
+    (said,) = bodies(repo, "milestone_index_corrected")
+    assert (said["reason"], said["previous"], said["corrected_to"]) == ("already_checkpointed", 0, 1)
+    assert said["sha"] == git(repo, "rev-parse", "HEAD")
+
+
+def test_work_that_a_killed_run_left_before_its_first_checkpoint_is_listed_refused_and_kept_aside(repo, monkeypatch):
+    (repo / "mine.txt").write_text("there before the run\n")
+    for left in (False, True):
+        with pytest.raises(Crash), opened(repo) as run:  # what was there first is no reason to ask
+            run.workspace(str(repo))
+            if left:
+                (repo / "half.txt").write_text("half writ")
+            crash(run)
+    with pytest.raises(Stopped) as stop, opened(repo) as run:
+        run.workspace(str(repo))
+    assert stop.value.reason == "dirty_worktree" and any("half.txt" in line for line in stop.value.evidence)
+    monkeypatch.setenv("HOLDFAST_SNAPSHOT", "1")
+    os.mkfifo(repo / "pipe")
+    (repo / "big.bin").write_bytes(b"")
+    os.truncate(repo / "big.bin", 101 << 20)
+    told = []
+    with opened(repo, tell=lambda *lines: told.extend(lines)) as run:
+        run.workspace(str(repo))
+    (kept,) = bodies(repo, "snapshot_kept")
+    assert git(repo, "show", f"{kept['snapshot']}:half.txt") == "half writ"
+    (line,) = [line for line in told if "is kept" in line]
+    assert "not kept: big.bin: it is 105,906,176 bytes" in line
 
 
 def test_a_pattern_that_cannot_be_understood_is_refused_when_it_is_declared(repo):

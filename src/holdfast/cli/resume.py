@@ -267,13 +267,12 @@ def whole_id(seen: Look, repositories: list[dict[str, Any]]) -> str:
 
 def verdict_of(seen: Look, repositories: list[dict[str, Any]]) -> tuple[str, str]:
     """What the log decides, unless the repository has to be asked about first."""
-    asked = [
-        one["drift"] for entry in repositories for one in entry.get("drift", ()) if one["policy"] in ("ask", "refuse")
-    ]
+    differing = [one for entry in repositories for one in entry.get("drift", ())]
+    asked, refused = ([one["drift"] for one in differing if one["policy"] == policy] for policy in ("ask", "refuse"))
     asked += ["repository" for entry in repositories if "problem" in entry]
-    if seen.plan.verdict != "go" or not asked:
+    if seen.plan.verdict == "refuse" or not (refused or (asked and seen.plan.verdict == "go")):
         return seen.plan.verdict, seen.plan.why
-    return "ask", f"the repository differs: {', '.join(asked)}"
+    return "refuse" if refused else "ask", f"the repository differs: {', '.join([*refused, *asked])}"
 
 
 def show_plan(seen: Look, as_json: bool, repositories: list[dict[str, Any]]) -> None:

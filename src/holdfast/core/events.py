@@ -249,13 +249,16 @@ class EnvironmentSeen(Event, frozen=True):
 class ScopeDeclared(Event, frozen=True):
     """The files that the run may touch: `deny` beats `allow`, and an empty `allow` means all.
 
-    `before` is the artifact that lists what had been touched when the scope was declared: that is not the run's doing.
+    `before` is the artifact that lists what had been touched when the first scope was declared: that is not the run's
+    doing. `since` is the commit of HEAD at that time; what was committed after it is, in whichever process.
     """
 
+    version: ClassVar[int] = 2
     repo: str
     allow: tuple[str, ...] = ()
     deny: tuple[str, ...] = ()
     before: str | None = None
+    since: str | None = None
 
 
 class StepCheckpointed(Event, frozen=True):

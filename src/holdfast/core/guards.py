@@ -63,7 +63,10 @@ class Judgement(NamedTuple):
 
 
 def judge(scope: Scope, touched: Iterable[Touched]) -> Judgement:
-    """Hold every touched path against the scope, both names of a rename. Our own files and ignored ones outside pass."""
+    """Hold every touched path against the scope, both names of a rename.
+
+    Our own files pass, and ignored ones that are only outside of what is allowed; what is denied is denied.
+    """
     rules = _Rules(scope)
     violations: dict[tuple[str, str], None] = {}
     passed: dict[str, None] = {}
@@ -71,9 +74,10 @@ def judge(scope: Scope, touched: Iterable[Touched]) -> Judgement:
         for path, note in _names(one):
             if _is_own(path):
                 continue
-            if one.ignored and not rules.allows(path):
+            why = rules.against(path)
+            if why == OUTSIDE and one.ignored:
                 passed[path] = None
-            elif why := rules.against(path):
+            elif why:
                 violations[path, why + note] = None
     return Judgement(tuple(violations), len(passed), tuple(passed)[:SAMPLE])
 

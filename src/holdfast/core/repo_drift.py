@@ -14,12 +14,13 @@ from holdfast.core.shapes import RunState, WorkspaceState
 
 ALREADY, BEHIND, AHEAD = "already_checkpointed", "state_behind_checkpoint", "state_ahead_of_checkpoint"
 BASE = "base:"  # what names the base branch in a fingerprint; it is compared by what it changed, not by its commit
+TREE = "tree"  # what names the files that were there when the run came, in a fingerprint, if not all were committed
 NO_BRANCH = "no branch"
 LISTED = 10
 
 
 class Seen(NamedTuple):
-    """One look at a repository. `as_kept`: what is uncommitted is just what the last snapshot holds.
+    """One look at a repository. `as_kept`: what is uncommitted is just what the last snapshot holds, or what was there first.
 
     `overlap` are files that the base branch changed, and the run as well.
     """
@@ -94,19 +95,29 @@ def corrected(state: RunState, repo: str, position: Position) -> MilestoneIndexC
     """The disagreement about the last milestone, if there is one. An answer that is not sure corrects nothing."""
     if position.index is None or position.sha is None or position.confidence == "weak":
         return None
-    last, begun = next_index(state, repo) - 1, state.workspaces.get(state.checkpoint_open or "")
+    last = next_index(state, repo) - 1
     if position.index == last:
         return None
-    reason = BEHIND if position.index > last else AHEAD
-    if begun is not None and begun.index == position.index:
-        reason = ALREADY
     return MilestoneIndexCorrected(
         previous=last + 1,
         corrected_to=position.index + 1,
-        reason=reason,
+        reason=BEHIND if position.index > last else AHEAD,
         checkpoint_id=position.checkpoint_id,
         sha=position.sha,
         source=position.source,
+    )
+
+
+def already(checkpoint_id: str, begun: WorkspaceState, commit: str) -> MilestoneIndexCorrected:
+    """A milestone was begun, and its commit is there: it counts, though the log did not know."""
+    index = begun.index or 0
+    return MilestoneIndexCorrected(
+        previous=index,
+        corrected_to=index + 1,
+        reason=ALREADY,
+        checkpoint_id=checkpoint_id,
+        sha=commit,
+        source="git_log_run_specific",
     )
 
 
@@ -118,7 +129,7 @@ def drifts(state: RunState, repo: str, seen: Seen, environment: Mapping[str, str
     return [
         *_branch(branch, seen),
         *_commit(made, seen),
-        *(_tree(tree or "", seen) if made or last is not None else ()),
+        *(_tree(tree or "", seen) if made or last is not None or TREE in (environment or {}) else ()),
         *_base(seen),
         *_environment(seen, environment),
     ]
@@ -157,22 +168,25 @@ def _commit(made: Sequence[tuple[str, WorkspaceState]], seen: Seen) -> Sequence[
 
 
 def _tree(before: str, seen: Seen) -> Sequence[Found]:
-    """Files that differ from the last commit are no drift if the last checkpoint kept them just so."""
+    """Files that differ from the last commit are no drift if the last checkpoint kept them just so, or the run met them so."""
     if not seen.changed or seen.as_kept:
         return ()
-    more = [f"and {len(seen.changed) - LISTED} more"] if len(seen.changed) > LISTED else []
-    return (Found("tree", "the work tree", before, "", (*seen.changed[:LISTED], *more)),)
+    return (Found("tree", "the work tree", before, "", (*seen.changed[:LISTED], *_more(seen.changed))),)
+
+
+def _more(listed: Sequence[str]) -> Sequence[str]:
+    return [f"and {len(listed) - LISTED} more"] if len(listed) > LISTED else []
 
 
 def _base(seen: Seen) -> Sequence[Found]:
     if not seen.overlap:
         return ()
     lines = tuple(f"{path} was changed there too" for path in seen.overlap[:LISTED])
-    return (Found("base", seen.base or "the base branch", "", "", lines),)
+    return (Found("base", seen.base or "the base branch", "", "", (*lines, *_more(seen.overlap))),)
 
 
 def _environment(seen: Seen, before: Mapping[str, str] | None) -> Sequence[Found]:
-    kept = {name: value for name, value in (before or {}).items() if not name.startswith(BASE)}
+    kept = {name: value for name, value in (before or {}).items() if not name.startswith(BASE) and name != TREE}
     lines = () if before is None else tuple(differences(kept, seen.environment))
     return (Found("environment", "the environment", "", "", lines),) if lines else ()
 

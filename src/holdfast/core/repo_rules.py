@@ -94,7 +94,8 @@ def _scope_declared(state: RunState, event: ScopeDeclared) -> None:
     known = state.repositories.get(event.repo)
     if known is None:
         raise _refuse(event, f"the run was never in {event.repo:.120}")
-    known.allow, known.deny, known.touched_before = event.allow, event.deny, event.before
+    known.allow, known.deny = event.allow, event.deny
+    known.touched_before, known.scope_since = event.before, event.since
 
 
 def _nothing_more(state: RunState, event: Event) -> None:

@@ -93,6 +93,7 @@ class RepositoryState(msgspec.Struct, gc=False):
     allow: tuple[str, ...] = ()
     deny: tuple[str, ...] = ()
     touched_before: str | None = None
+    scope_since: str | None = None
 
 
 class QuestionState(msgspec.Struct, gc=False):

@@ -190,6 +190,7 @@ LIFTS: dict[tuple[str, int], Callable[[dict[str, Any]], dict[str, Any]]] = {
     ("checkpoint_complete", 2): _as_it_was,
     ("checkpoint_started", 1): _as_it_was,
     ("run_started", 1): _as_it_was,
+    ("scope_declared", 1): _as_it_was,
     ("step_started", 1): _as_it_was,
     ("step_finished", 1): _as_it_was,
     ("step_failed", 1): _as_it_was,

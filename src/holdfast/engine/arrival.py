@@ -23,6 +23,8 @@ from holdfast.core.events import (
 from holdfast.core.guards import Judgement, Scope, Touched, check, judge
 from holdfast.core.position import DEEPEN, STRONG, WEAK, Known, Position, nameless
 from holdfast.core.repo_drift import (
+    BASE,
+    TREE,
     Found,
     Seen,
     corrected,
@@ -53,7 +55,8 @@ class Arrival:
         self._book = book
         self._drifting = drifting
         self._workspace = workspace
-        self._head = workspace.where()[0]  # what comes after it, in this process, is the run's doing
+        self._head = workspace.where()[0]
+        self._fork: tuple[str | None] | None = None  # where the run's own commits begin, if that is not here
         self.judged = Judgement()  # by the last look at the scope
 
     @property
@@ -92,15 +95,20 @@ class Arrival:
     def _write_down(self, formerly: str | None = None) -> Part:
         book, workspace = self._book, self._workspace
         head, branch = workspace.where()
-        digest = self.fingerprint()
+        digest = self.fingerprint(tree=workspace.tree_now())
         yield partial(
             book.record,
             EnvironmentSeen(artifact=digest, repo=workspace.top, head=head, branch=branch, formerly=formerly),
         )
 
-    def fingerprint(self) -> str:
-        """The artifact that holds what surrounds the repository now."""
-        body = msgspec.json.encode(self._workspace.environment(), order="sorted")
+    def fingerprint(self, before: str | None = None, tree: str | None = None) -> str:
+        """The artifact that holds what surrounds the repository now; its base branches stay as they were until merged."""
+        now, was = self._workspace.environment(), read_artifact(self._book, before) or {}
+        now |= {} if tree is None else {TREE: tree}
+        for name in now.keys() & was.keys():
+            if name.startswith(BASE) and now[name] != was[name] and self._workspace.common(now[name]) != now[name]:
+                now[name] = was[name]
+        body = msgspec.json.encode(now, order="sorted")
         return self._book.log.store.put_artifact(self._book.log.redact.body(body))
 
     # --- a repository that the log does not know
@@ -200,25 +208,47 @@ class Arrival:
         made = self._workspace.snapshot(checkpoint_id, book.log.world.now())
         kept = SnapshotKept(checkpoint_id=checkpoint_id, snapshot=made.sha, repo=self._workspace.top, paths=paths)
         yield partial(book.record, kept)
-        book.options.tell(f"What was in the work tree is kept: `holdfast restore {checkpoint_id}` brings it back.")
+        lost = "; not kept: " + ", ".join(made.left_out[:_SHOWN]) if made.left_out else ""
+        book.options.tell(f"What was in the work tree is kept: `holdfast restore {checkpoint_id}` brings it back{lost}.")
 
     # --- the scope
 
     def _declare(self, scope: Scope, known: RepositoryState) -> Part:
         """From here on the run answers for what it touches. What was touched before its first scope is written down once."""
-        before = known.touched_before
+        before, since = known.touched_before, known.scope_since
         if before is None:
-            touched, _ = self._workspace.touched(self._head)
+            since = self._head
+            touched, _ = self._workspace.touched(since)
             before = self._book.log.store.put_artifact(msgspec.json.encode([as_kept(one) for one in touched]))
-        declared = ScopeDeclared(repo=self._workspace.top, allow=scope.allow, deny=scope.deny, before=before)
-        yield partial(self._book.record, declared)
+        top, (allow, deny) = self._workspace.top, scope
+        yield partial(
+            self._book.record, ScopeDeclared(repo=top, allow=allow, deny=deny, before=before, since=since)
+        )
 
     def check_scope(self) -> Part:
         """Stop the run if it touched what it may not; give the paths that are not its doing and not in its scope."""
-        lines, leave = self.outside(self._head)
+        lines, leave = self.outside(self._since())
         if lines:
             raise (yield from self._book.stop("guard_violation", *lines, *self.judged.let_pass()))
         return leave
+
+    def _since(self) -> str | None:
+        """Where the run's own commits begin: at its first scope, or, after a rebase, where the histories part."""
+        known = self._known
+        first = None if known is None else known.scope_since
+        if first is None or first == self._head:
+            return self._head  # or the log does not say: then what comes in this process is the run's doing
+        if self._fork is None:
+            self._fork = (self._workspace.common(first),)
+        return self._fork[0]
+
+    def _judged(self, scope: Scope, touched: list[Touched], since: str | None) -> Judgement:
+        """What came from the base branch between two processes, by a merge or a rebase, is not the run's doing."""
+        found = judge(scope, touched)
+        if not found.violations or self._fork != (since,):
+            return found
+        theirs = self._workspace.as_base(since)
+        return judge(scope, [one for one in touched if not {one.path, one.was or one.path} <= theirs])
 
     def outside(self, since: str | None) -> tuple[list[str], frozenset[str]]:
         """What was touched since a commit and may not be, a line each; and the paths outside that are not the run's doing."""
@@ -231,7 +261,7 @@ class Arrival:
         )
         touched, _ = self._workspace.touched(since)
         old = [one for one in touched if one.mark and as_kept(one) in before]
-        found = judge(scope, [one for one in touched if one not in set(old)])
+        found = self._judged(scope, [one for one in touched if one not in set(old)], since)
         if found.ignored_outside not in (0, self.judged.ignored_outside):
             self._book.options.tell(*found.let_pass())
         self.judged = found

@@ -24,7 +24,7 @@ from holdfast.core.events import (
     Event,
 )
 from holdfast.core.guards import Judgement, Scope
-from holdfast.core.repo_drift import next_index
+from holdfast.core.repo_drift import already, next_index
 from holdfast.core.shapes import RUNNING, WorkspaceState
 from holdfast.core.sidecar import SCHEMA_VERSION, Sidecar
 from holdfast.core.subjects import PREFIX, with_trailers
@@ -182,7 +182,14 @@ class Workspaces:
         message = with_trailers(whole, self._book.log.run_id, checkpoint_id, known.index or 0)
         return checkpoint_id, message, known.branch, known.parent
 
-    def _complete(self, checkpoint_id: str, known: WorkspaceState, made: Snapshot, commit: str | None) -> Part:
+    def _complete(
+        self,
+        checkpoint_id: str,
+        known: WorkspaceState,
+        made: Snapshot,
+        commit: str | None,
+        found: Sequence[Event] = (),
+    ) -> Part:
         book, workspace = self._book, self._workspace
         tree = made.tree if commit is None else workspace.tree_of(commit)
         patch = None if commit is None or commit == known.parent else workspace.patch_id(commit)
@@ -201,7 +208,7 @@ class Workspaces:
             patch_id=patch,
             left_out=tuple(map(book.short, (*left_out[:_SHOWN], *judged.let_pass()))),
         )
-        state = yield partial(book.record, *more, complete, *self._surroundings(commit))
+        state = yield partial(book.record, *found, *more, complete, *self._surroundings(commit))
         mark = _mark(checkpoint_id, state.workspaces[checkpoint_id])
         return mark._replace(left_out=left_out, ignored=made.ignored, ignored_outside=judged.ignored_outside)
 
@@ -210,7 +217,7 @@ class Workspaces:
         known = self._book.state.repositories.get(self._workspace.top)
         if commit is None or known is None or self._book.state.status != RUNNING:
             return []
-        digest = self._arrival.fingerprint()
+        digest = self._arrival.fingerprint(known.artifact)
         return [] if digest == known.artifact else [EnvironmentSeen(artifact=digest, repo=self._workspace.top)]
 
     def _mirror(self, sidecar: Sidecar) -> list[Event]:
@@ -233,7 +240,7 @@ class Workspaces:
         known = self._book.state.workspaces[checkpoint_id]
         if known.repo != self._workspace.top:
             yield from self._mend_elsewhere(checkpoint_id, known)
-        elif not (yield from self._was_it_made(checkpoint_id, known)):
+        elif not (yield from self._was_it_made(checkpoint_id, known, mended=True)):
             kept = self._workspace.kept(checkpoint_id) is not None
             why = "before the commit" if kept else "before a snapshot of it was kept"
             more = f"; the workspace is kept: `holdfast restore {checkpoint_id}`" if kept else ""
@@ -255,7 +262,7 @@ class Workspaces:
             return
         yield from Workspaces(book, Drifting(book), there)._mend()
 
-    def _was_it_made(self, checkpoint_id: str, known: WorkspaceState) -> Part:
+    def _was_it_made(self, checkpoint_id: str, known: WorkspaceState, *, mended: bool = False) -> Part:
         """Look at what is there, and complete it if it is whole. Raises if nobody can say."""
         made = self._workspace.kept(checkpoint_id)
         if made is None:
@@ -265,7 +272,8 @@ class Workspaces:
             commit = self._workspace.committed(*self._order(checkpoint_id, known))
             if commit is None:
                 return False
-        yield from self._complete(checkpoint_id, known, made, commit)
+        found = [already(checkpoint_id, known, commit)] if mended and commit is not None else []
+        yield from self._complete(checkpoint_id, known, made, commit, found)
         return True
 
 

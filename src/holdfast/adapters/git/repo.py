@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from holdfast.adapters import fingerprint
 from holdfast.adapters.git import history, hooks, sidecars, touched, workspace, ws_odd
-from holdfast.adapters.git.history_log import is_shallow, read_line
+from holdfast.adapters.git.history_log import fork_of, is_shallow, read_line
 from holdfast.adapters.git.ws_desk import own_folder, turn
 from holdfast.adapters.git.ws_whole import take_whole
 from holdfast.adapters.probes.common import EffectError
@@ -18,12 +18,17 @@ from holdfast.core.errors import HoldfastError, UsageError
 from holdfast.core.guards import Touched
 from holdfast.core.line import Commit
 from holdfast.core.position import Known, Position, contradicted
-from holdfast.core.repo_drift import BASE, Seen
+from holdfast.core.repo_drift import BASE, TREE, Seen
 from holdfast.core.sidecar import Sidecar, by_age
 from holdfast.core.subjects import CHECKPOINT, PREFIX
 
+CLEAN = "committed"
 REPOSITORY = "repository"  # a change that is a repository of its own, which no commit of ours can hold
-BASES = ("refs/remotes/origin/HEAD", "refs/heads/main", "refs/heads/master")
+BASES = (
+    "refs/remotes/origin/HEAD",
+    *(f"refs/heads/{name}" for name in ("main", "master", "develop", "trunk")),
+)
+_TIP = "%(refname) %(objectname) %(upstream)"
 
 
 class CommitUnknown(HoldfastError):
@@ -144,6 +149,16 @@ class GitWorkspace:
     def touched(self, base: str | None) -> tuple[list[Touched], str]:
         return touched.touched(self.git, base)
 
+    def common(self, commit: str) -> str | None:
+        return fork_of(self.git, commit, "HEAD") if self.has(commit) else None
+
+    def as_base(self, since: str | None) -> frozenset[str]:
+        if since is None:
+            return frozenset()
+        loose = {path for one in workspace.changed(self.git) for path in (one.path, one.was)}
+        committed = {name for name in self._names(since, "HEAD") if name not in loose}
+        return frozenset().union(*(committed.difference(self._names(tip, "HEAD")) for tip in self._bases().values()))
+
     # --- looking
 
     def known(self) -> list[Known]:
@@ -206,7 +221,7 @@ class GitWorkspace:
         return Seen(
             head,
             branch,
-            bool(changed) and self._is_as_kept(snapshots, given_up),
+            bool(changed) and self._is_as_kept(snapshots, given_up, (before or {}).get(TREE)),
             tuple(changed),
             position,
             {name: value for name, value in environment.items() if not name.startswith(BASE)},
@@ -242,34 +257,47 @@ class GitWorkspace:
     def has(self, commit: str) -> bool:
         return self.git.ask("cat-file", "-e", f"{commit}^{{commit}}").code == 0
 
-    def _is_as_kept(self, snapshots: Sequence[str], given_up: Sequence[str]) -> bool:
-        """Whether the work tree is just what one of the snapshots holds. Ignored files never count: git calls them no change."""
+    def _is_as_kept(self, snapshots: Sequence[str], given_up: Sequence[str], first: str | None) -> bool:
+        """Whether the work tree is just what one of the snapshots holds, or what the run met when it came, if it kept none.
+
+        Ignored files never count: git calls them no change.
+        """
         refs = workspace.kept(self.git)
         candidates = [*snapshots, *(refs[name] for name in given_up if name in refs)]
         trees = {workspace.plain_tree_of(self.git, sha) for sha in candidates if self.has(sha)}
+        trees |= {first} if first not in (None, CLEAN) and not snapshots else set()
         return bool(trees) and workspace.tree_now(self.git) in trees
 
+    def tree_now(self) -> str:
+        return workspace.tree_now(self.git) if workspace.changed(self.git) else CLEAN
+
     def environment(self) -> dict[str, str]:
-        taken = fingerprint.take(self.top, self._environ)
-        for ref in BASES:
-            sha = self.git.ask("rev-parse", "--verify", "--quiet", "--end-of-options", f"{ref}^{{commit}}")
-            if sha.code == 0 and ref != self.git.head_ref():
-                return {**taken, f"{BASE}{ref}": sha.out.decode().strip()}
-        return taken
+        bases = {f"{BASE}{ref}": tip for ref, tip in self._bases().items()}
+        return {**fingerprint.take(self.top, self._environ), **bases}
+
+    def _bases(self) -> dict[str, str]:
+        """The branches that work comes from and goes back to, each with its commit; not the one that is checked out."""
+        here = self.git.head_ref()
+        rows = self.git("for-each-ref", f"--format={_TIP}", "--end-of-options", *BASES, *([here] if here else []))
+        found = [os.fsdecode(row).split(" ") for row in rows.splitlines()]
+        tips = {ref: tip for ref, tip, _ in found if ref != here}
+        upstream = next((theirs for ref, _, theirs in found if ref == here), "")
+        tip = self.git.value_of(upstream) if upstream else None
+        return tips if tip is None else {**tips, upstream: tip}
 
     def _overlap(
         self, before: Mapping[str, str], now: Mapping[str, str], base: str | None
     ) -> tuple[str | None, tuple[str, ...]]:
-        """Files that the base branch changed since the run began, and the run as well. What is merged is no overlap."""
-        for name, was in before.items():
-            tip = now.get(name, was)
-            if not name.startswith(BASE) or tip == was or not self.has(was):
+        """Files that a base branch changed since the run began, and the run as well. What is merged is no overlap."""
+        moved = {name: was for name, was in before.items() if name.startswith(BASE) and now.get(name, was) != was}
+        for name, was in moved.items() if base is not None else ():
+            tip = now[name]
+            if not self.has(was) or self.git.contains("HEAD", tip):
                 continue
-            if base is None or self.git.contains("HEAD", tip):
-                return None, ()
             seen = [one for one in self.touched(base)[0] if not one.ignored]
             ours = {path for one in seen for path in (one.path, one.was) if path}
-            return name.removeprefix(BASE), tuple(sorted(ours & set(self._names(was, tip))))
+            if both := ours & set(self._names(was, tip)):
+                return name.removeprefix(BASE), tuple(sorted(both))
         return None, ()
 
     def _names(self, old: str, new: str) -> list[str]:
