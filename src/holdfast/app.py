@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast import config
 from holdfast.adapters import system
-from holdfast.core.errors import NotFound, UsageError
+from holdfast.core.errors import HoldfastError, NotFound, UsageError
 from holdfast.core.ids import SPEC, check_id
 from holdfast.ports import Head, Store, Workspace
 from holdfast.stores.sqlite import SqliteStore
@@ -92,8 +92,18 @@ def newest_run(store: Store, text: str) -> Head:
 def open_workspace(path: str, ignored: Sequence[str] = (), store: Store | None = None) -> Workspace:
     """The git work tree around a path. Raises if there is none. Neither the store nor the configured one is a part of it."""
     own = (*config.load().files, *([store.path] if isinstance(store, SqliteStore) else []))
-    made: Workspace = _slow("adapters.git.repo").GitWorkspace(path, config.environment(), ignored, own)
+    made: Workspace = _slow("adapters.git.repo").GitWorkspace(path, config.environment(), ignored, own, own_agents)
     return made
+
+
+def own_agents(top: str) -> dict[str, str]:
+    """The agents that the settings of a repository and of its user name, by their program. None where those cannot be read."""
+    try:
+        tables = _slow("settings").load(top, config.environment()).settings.agents
+    except HoldfastError:
+        return {}
+    starts = {name: table.get("start") for name, table in tables.items()}
+    return {name: str(start[0]) for name, start in starts.items() if isinstance(start, (list, tuple)) and start}
 
 
 def now() -> str:

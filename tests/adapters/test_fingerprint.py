@@ -53,6 +53,30 @@ def test_a_lockfile_is_known_wherever_it_is_tracked_and_at_the_top_even_if_not(k
     assert found[f"lockfile:deep/down/{name}"] == hashlib.sha256(b"1").hexdigest()
 
 
+@pytest.mark.parametrize(
+    "path",
+    [
+        *("requirements.lock", "requirements/base.txt", "sub/requirements/base.txt", "renv.lock", "Manifest.toml"),
+        *("conda-lock.yaml", "cpanfile.snapshot", "shard.lock", "Cartfile.resolved", "devbox.lock", "mise.lock"),
+        *("opam.locked", "x/dub.selections.json", "new-tool.lock.json"),
+    ],
+)
+def test_what_is_tracked_and_called_like_a_lockfile_is_one(kit, taken, path):
+    kit.write(path, "1")
+    assert f"lockfile:{path}" not in taken()
+    kit.git("add", "-A")
+    assert taken()[f"lockfile:{path}"] == hashlib.sha256(b"1").hexdigest()
+
+
+def test_an_agent_of_ones_own_is_known_by_its_program(kit, taken, tmp_path):
+    program(kit.top / "tools", "mine")
+    own = {"mine": "tools/mine", "none": "tools/none"}
+    before = taken(own=own)
+    assert before["agent:mine"].startswith(str(kit.top / "tools" / "mine")) and "agent:none" not in before
+    program(kit.top / "tools", "mine", "#!/bin/sh\necho another one\n")
+    assert [line.split(" ")[0] for line in differences(before, taken(own=own))] == ["agent:mine"]
+
+
 def test_an_ignored_lockfile_at_the_top_counts_and_one_deep_down_in_node_modules_does_not(kit, taken):
     kit.write(".gitignore", "yarn.lock\nnode_modules/\n")
     kit.write("yarn.lock", "x")

@@ -78,6 +78,22 @@ def test_a_plan_that_would_be_refused_says_so(repo, environ, killed):
     assert told(repo, environ, "resume", killed[0], "--plan")["plan"]["verdict"] == "ask"
 
 
+def test_an_agent_that_the_settings_name_is_part_of_the_environment(repo, environ, tmp_path):
+    (repo / "holdfast.toml").write_text('[agents.mine]\nstart = ["./mine", "{prompt}"]\n')
+    (repo / "mine").write_text("#!/bin/sh\n")
+    (repo / "mine").chmod(0o755)
+    holdfast(repo, environ, "init")
+    run(["git", "add", "-A"], repo, environ)
+    run(["git", "commit", "-qm", "an agent"], repo, environ)
+    (tmp_path / "work.py").write_text(WORK)
+    run([sys.executable, str(tmp_path / "work.py"), "a"], repo, environ, code=-9)
+    (row,) = told(repo, environ, "resume")["unfinished"]
+    os.utime(repo / "mine", (1, 1))
+    (entry,) = told(repo, environ, "resume", row["run_id"], "--plan")["repositories"]
+    (drift,) = entry["drift"]
+    assert drift["drift"] == "environment" and drift["lines"][0].startswith("agent:mine changed from ")
+
+
 def shallow(repo, environ, tmp_path):
     clone = tmp_path / "clone"
     run(["git", "clone", "-q", "--depth", "1", f"file://{repo}", str(clone)], tmp_path, environ)

@@ -2,7 +2,7 @@
 
     python, platform, libc      what runs us, and on what
     tool:<name>                 a package manager or toolchain on the path: where it is, its size and time
-    agent:<name>                an agent on the path: where it is, and a digest of size and time
+    agent:<name>                an agent that ships or that settings name: where it is, and a digest of size and time
     lockfile:<path>             every lockfile that git tracks, and those at the top that it does not: SHA-256
     pin:<path>                  files that choose the version of a toolchain: SHA-256
 
@@ -15,10 +15,11 @@ from __future__ import annotations
 import fnmatch
 import hashlib
 import os
+import re
 import shutil
 import stat
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from holdfast.adapters.probes.git_runner import Git, find_repository
 from holdfast.adapters.probes.programs import Limits, search_path
@@ -57,6 +58,12 @@ LOCKFILES = frozenset(
     }
 )
 LOCKFILE_PATTERNS = ("requirements*.txt", "constraints*.txt", "pylock.*.toml")
+# of what git tracks: a name by which people and tools call a lockfile, whichever tool it is for
+TRACKED_PATTERNS = (
+    *("*.lock", "*.locked", "*.lockfile", "*.lock.json", "*-lock.json", "*lock.yaml", "*lock.yml", "*.lock.hcl"),
+    *("*.resolved", "*.freeze", "cpanfile.snapshot", "Manifest.toml", "dub.selections.json"),
+    *("requirements/*.txt", "*/requirements/*.txt"),
+)
 PINS = frozenset(
     {
         *(".python-version", ".node-version", ".nvmrc", ".ruby-version", ".java-version", ".go-version"),
@@ -71,12 +78,15 @@ _PIECE = 1 << 20
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
-def take(top: str, environ: Mapping[str, str], agents: Sequence[str] = AGENTS) -> Fingerprint:
-    """The fingerprint of the environment in which a run works in this work tree."""
+def take(
+    top: str, environ: Mapping[str, str], agents: Sequence[str] = AGENTS, own: Mapping[str, str] | None = None
+) -> Fingerprint:
+    """The fingerprint of the environment in which a run works in this work tree. `own`: further agents, by their program."""
     path = search_path(environ)
+    programs = {**dict(zip(agents, agents, strict=True)), **(own or {})}
     facts = dict(_machine())
     facts.update((f"tool:{name}", text) for name in TOOLS if (text := _tool(name, path)))
-    facts.update((f"agent:{name}", text) for name in agents if (text := _agent(name, path)))
+    facts.update((f"agent:{name}", text) for name, program in programs.items() if (text := _agent(program, path, top)))
     facts.update(_files(os.path.realpath(top), environ))
     return make(facts)
 
@@ -119,8 +129,8 @@ def _tool(name: str, path: str) -> str | None:
     return found and f"{_text(found[0])} size {found[1].st_size} mtime_ns {found[1].st_mtime_ns}"
 
 
-def _agent(name: str, path: str) -> str | None:
-    found = _found(name, path)
+def _agent(program: str, path: str, top: str) -> str | None:
+    found = _found(os.path.join(top, program) if os.sep in program else program, path)
     if found is None:
         return None
     digest = hashlib.sha256(f"{found[1].st_size} {found[1].st_mtime_ns}".encode()).hexdigest()
@@ -136,7 +146,7 @@ def _text(path: str) -> str:
 
 
 def _files(top: str, environ: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    wanted = [(kind, path) for path in _paths(top, environ) if (kind := _kind(os.path.basename(path)))]
+    wanted = [(kind, path) for path, is_tracked in _paths(top, environ).items() if (kind := _kind(path, is_tracked))]
     budget = TOTAL
     for kind, path in wanted[:COUNT]:
         said, spent = _content(top, path, min(LARGEST, budget))
@@ -146,18 +156,27 @@ def _files(top: str, environ: Mapping[str, str]) -> Iterator[tuple[str, str]]:
         yield "lockfiles:not_read", f"{len(wanted) - COUNT} more than {COUNT}"
 
 
-def _paths(top: str, environ: Mapping[str, str]) -> list[str]:
-    """What git tracks, and what lies at the top; the top first."""
+def _paths(top: str, environ: Mapping[str, str]) -> dict[str, bool]:
+    """What git tracks, and what lies at the top; the top first. With whether it is tracked."""
     git = Git(find_repository(top), environ)
     git.limits = Limits(git.limits.seconds, _LISTING)
-    tracked: Iterable[str] = (os.fsdecode(path) for path in git("ls-files", "-z").split(b"\0") if path)
-    return sorted({*tracked, *os.listdir(top)}, key=lambda path: (path.count("/"), path))
+    tracked = {os.fsdecode(path) for path in git("ls-files", "-z").split(b"\0") if path}
+    every = sorted({*tracked, *os.listdir(top)}, key=lambda path: (path.count("/"), path))
+    return {path: path in tracked for path in every}
 
 
-def _kind(name: str) -> str | None:
-    if name in LOCKFILES or any(fnmatch.fnmatchcase(name, pattern) for pattern in LOCKFILE_PATTERNS):
+def _kind(path: str, is_tracked: bool) -> str | None:
+    name = os.path.basename(path)
+    if name in LOCKFILES or _NAMED(name) or (is_tracked and (_CALLED(name) or _CALLED(path))):
         return "lockfile"
     return "pin" if name in PINS else None
+
+
+def _any_of(patterns: Iterable[str]) -> Callable[[str], re.Match[str] | None]:
+    return re.compile("|".join(map(fnmatch.translate, patterns))).match
+
+
+_NAMED, _CALLED = _any_of(LOCKFILE_PATTERNS), _any_of(TRACKED_PATTERNS)
 
 
 def _content(top: str, path: str, limit: int) -> tuple[str, int]:

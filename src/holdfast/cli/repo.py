@@ -36,7 +36,7 @@ def here() -> GitWorkspace:
 
 def at(path: str) -> GitWorkspace:
     """The work tree around a path. The store is no part of it."""
-    return GitWorkspace(path, config.environment(), own=config.load().files)
+    return GitWorkspace(path, config.environment(), own=config.load().files, agents=app.own_agents)
 
 
 def find_checkpoint(place: GitWorkspace, text: str) -> str:

@@ -209,7 +209,9 @@ class Arrival:
         kept = SnapshotKept(checkpoint_id=checkpoint_id, snapshot=made.sha, repo=self._workspace.top, paths=paths)
         yield partial(book.record, kept)
         lost = "; not kept: " + ", ".join(made.left_out[:_SHOWN]) if made.left_out else ""
-        book.options.tell(f"What was in the work tree is kept: `holdfast restore {checkpoint_id}` brings it back{lost}.")
+        book.options.tell(
+            f"What was in the work tree is kept: `holdfast restore {checkpoint_id}` brings it back{lost}."
+        )
 
     # --- the scope
 
@@ -221,9 +223,7 @@ class Arrival:
             touched, _ = self._workspace.touched(since)
             before = self._book.log.store.put_artifact(msgspec.json.encode([as_kept(one) for one in touched]))
         top, (allow, deny) = self._workspace.top, scope
-        yield partial(
-            self._book.record, ScopeDeclared(repo=top, allow=allow, deny=deny, before=before, since=since)
-        )
+        yield partial(self._book.record, ScopeDeclared(repo=top, allow=allow, deny=deny, before=before, since=since))
 
     def check_scope(self) -> Part:
         """Stop the run if it touched what it may not; give the paths that are not its doing and not in its scope."""

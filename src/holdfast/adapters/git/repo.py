@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 from holdfast.adapters import fingerprint
 from holdfast.adapters.git import history, hooks, sidecars, touched, workspace, ws_odd
@@ -41,11 +41,17 @@ class CommitUnknown(HoldfastError):
 class GitWorkspace:
     """A work tree, by the path of any folder in it. The main work tree holds the sidecars of all of them.
 
-    `ignored` are patterns of ignored files that snapshots hold too; `own` is a store that may lie in the work tree.
+    `ignored` are patterns of ignored files that snapshots hold too; `own` is a store that may lie in the work tree;
+    `agents` knows the agents that its settings name, and their programs.
     """
 
     def __init__(
-        self, path: str, environ: Mapping[str, str], ignored: Sequence[str] = (), own: Sequence[str] = ()
+        self,
+        path: str,
+        environ: Mapping[str, str],
+        ignored: Sequence[str] = (),
+        own: Sequence[str] = (),
+        agents: Callable[[str], Mapping[str, str]] = lambda _: {},
     ) -> None:
         self.place = place = find_repository(top_of(path))
         self.git = Git(place, environ)
@@ -55,6 +61,7 @@ class GitWorkspace:
         self.main = os.path.dirname(place.common) if is_plain else place.common
         self.sidecars = os.path.join(self.main, ".holdfast", "checkpoints")
         self._environ = environ
+        self._agents = agents
         self._policy = workspace.Policy(tuple(ignored))
 
     # --- the workspace
@@ -273,7 +280,7 @@ class GitWorkspace:
 
     def environment(self) -> dict[str, str]:
         bases = {f"{BASE}{ref}": tip for ref, tip in self._bases().items()}
-        return {**fingerprint.take(self.top, self._environ), **bases}
+        return {**fingerprint.take(self.top, self._environ, own=self._agents(self.top)), **bases}
 
     def _bases(self) -> dict[str, str]:
         """The branches that work comes from and goes back to, each with its commit; not the one that is checked out."""
