@@ -469,3 +469,24 @@ def test_a_milestone_for_a_run_with_a_scope_says_how_many_ignored_files_are_outs
     assert told(repo, environ, "checkpoint", "one", "run-1", "--commit")["ignored_outside"] == 1
     (repo / "src" / "a").write_text("b")
     assert "Ignored files outside" in holdfast(repo, environ, "checkpoint", "two", "run-1", "--commit")
+
+
+@pytest.mark.parametrize("at", ["_make", "_complete"])
+def test_what_a_killed_checkpoint_left_is_settled_by_the_next_one(repo, environ, at):
+    """Killed before its snapshot it is given up, behind its commit it is completed; no milestone has the number of another."""
+    holdfast(repo, environ, "init")
+    dies = (
+        "import os, signal; from holdfast.engine.workspaces import Workspaces; from holdfast.cli import main\n"
+        f"Workspaces.{at} = lambda *_: os.kill(os.getpid(), signal.SIGKILL)\n"
+        "main()"
+    )
+    (repo / "one.txt").write_text("1\n")
+    run([sys.executable, "-c", dies, "checkpoint", "--commit", "one"], repo, environ, code=-9)
+    (repo / "two.txt").write_text("2\n")
+    made = told(repo, environ, "checkpoint", "--commit", "two")
+    subjects = run(["git", "log", "--format=%s", "-3"], repo, environ).splitlines()
+    whole = at == "_complete"
+    assert made["index"] == int(whole) and ("checkpoint: one" in subjects) is whole
+    assert len(list((repo / ".holdfast" / "checkpoints").glob("*.json"))) == 1 + whole
+    assert told(repo, environ, "resume")["unfinished"] == []
+    assert "begun and not completed" not in holdfast(repo, environ, "doctor")

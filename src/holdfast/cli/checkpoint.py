@@ -6,6 +6,7 @@ With --commit it is a milestone: one commit on your branch, with trailers and a 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from typing import Any
 
 import click
@@ -15,6 +16,7 @@ from holdfast.adapters.git.workspace import kept
 from holdfast.cli import repo
 from holdfast.cli.output import emit, escape, json_option, run_argument, say
 from holdfast.cli.render import table
+from holdfast.core.drift import DRIFTS, Policy
 from holdfast.core.errors import HoldfastError, UsageError
 from holdfast.core.events import SnapshotSettled
 from holdfast.core.guards import Scope, check
@@ -24,6 +26,7 @@ from holdfast.engine.stopping import Stopped
 from holdfast.engine.workspaces import Mark
 
 MISSION = "workspace"
+_AS_IT_IS: dict[str, Policy] = dict.fromkeys(DRIFTS, "ignore")  # it is over: nothing goes on from there
 LISTED = 20
 COLUMNS = ("checkpoint", "kind", "index", "title", "run", "pending")
 KEYS = ("checkpoint_id", "kind", "index", "title", "run_id", "pending")
@@ -79,6 +82,7 @@ def take(title: str, run: str | None, commit: bool, index: int | None, ignored: 
     if run is not None:
         with app.open_store() as store, live.visit(store, app.find_run(store, run).run_id) as visited:
             return taken(visited, title, commit, index, ignored)
+    end_what_was_cut_off()
     number = following() if commit and index is None else index
     try:
         with live.run(MISSION, new=True, title="checkpoints taken by hand") as own:
@@ -89,6 +93,16 @@ def take(title: str, run: str | None, commit: bool, index: int | None, ignored: 
     except Stopped as stop:
         problem = UsageError(str(stop))
     raise problem
+
+
+def end_what_was_cut_off() -> None:
+    """A checkpoint that a killed process began is completed or given up, and its run is over, before the next one begins."""
+    with app.open_store() as store:
+        left = [head.run_id for head in store.heads(unfinished=True) if head.projection.mission_id == MISSION]
+        for run_id in left:
+            with suppress(HoldfastError), live.run(MISSION, run_id=run_id, store=store, policies=_AS_IT_IS) as run:
+                for place in list(run.state.repositories):
+                    run.workspace(place)
 
 
 def taken(run: Any, title: str, commit: bool, index: int | None, ignored: Sequence[str]) -> Mark:
