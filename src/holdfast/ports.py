@@ -205,7 +205,7 @@ class Workspace(Protocol):
     def common(self, commit: str) -> str | None:
         """The commit at which the history of HEAD and that of another commit part; None if they have none in common."""
 
-    def as_base(self, since: str | None) -> frozenset[str]:
+    def as_base(self, since: str) -> frozenset[str]:
         """Paths that were committed since then, and are just as a base branch has them."""
 
     def mirrored(self, run_id: str | None = None) -> list[Known]:

@@ -21,6 +21,7 @@ from holdfast.core.events import (
     Extension,
     NoteRecorded,
     RunStarted,
+    ScopeDeclared,
     StepFinished,
     StepStarted,
     snake,
@@ -141,6 +142,11 @@ def test_an_event_that_redaction_makes_too_large_is_refused():
 def test_a_checkpoint_of_version_1_is_lifted_and_invents_no_past():
     lifted = decode(raw("checkpoint_complete", 1, b'{"checkpoint_id":"c","cursor":"x"}'))
     assert lifted == CheckpointComplete(checkpoint_id="c", cursor="x", sidecar_written=None)
+
+
+def test_a_scope_of_version_1_does_not_know_at_which_commit_it_was_declared():
+    lifted = decode(raw("scope_declared", 1, b'{"repo":"/r","allow":["src/**"],"before":"b"}'))
+    assert lifted == ScopeDeclared(repo="/r", allow=("src/**",), before="b", since=None)
 
 
 def test_every_old_version_of_every_event_can_be_lifted():

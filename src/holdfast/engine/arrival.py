@@ -56,7 +56,7 @@ class Arrival:
         self._drifting = drifting
         self._workspace = workspace
         self._head = workspace.where()[0]
-        self._fork: tuple[str | None] | None = None  # where the run's own commits begin, if that is not here
+        self._fork: str | None = None  # where the run's own commits begin, if that is not here
         self.judged = Judgement()  # by the last look at the scope
 
     @property
@@ -239,13 +239,13 @@ class Arrival:
         if first is None or first == self._head:
             return self._head  # or the log does not say: then what comes in this process is the run's doing
         if self._fork is None:
-            self._fork = (self._workspace.common(first),)
-        return self._fork[0]
+            self._fork = self._workspace.common(first) or self._head
+        return self._fork
 
     def _judged(self, scope: Scope, touched: list[Touched], since: str | None) -> Judgement:
         """What came from the base branch between two processes, by a merge or a rebase, is not the run's doing."""
         found = judge(scope, touched)
-        if not found.violations or self._fork != (since,):
+        if not found.violations or since is None or self._fork != since:
             return found
         theirs = self._workspace.as_base(since)
         return judge(scope, [one for one in touched if not {one.path, one.was or one.path} <= theirs])

@@ -159,9 +159,7 @@ class GitWorkspace:
     def common(self, commit: str) -> str | None:
         return fork_of(self.git, commit, "HEAD") if self.has(commit) else None
 
-    def as_base(self, since: str | None) -> frozenset[str]:
-        if since is None:
-            return frozenset()
+    def as_base(self, since: str) -> frozenset[str]:
         loose = {path for one in workspace.changed(self.git) for path in (one.path, one.was)}
         committed = {name for name in self._names(since, "HEAD") if name not in loose}
         return frozenset().union(*(committed.difference(self._names(tip, "HEAD")) for tip in self._bases().values()))
