@@ -101,7 +101,7 @@ def test_a_lost_tail_is_accepted_only_by_the_word(holdfast, make_run):
     assert holdfast("status").code == 101
     refused = holdfast("doctor", "--fix")
     assert refused.code == 101
-    assert "--accept-loss" in refused.err
+    assert "--accept-loss" in refused.out
     assert holdfast("status").code == 101
     accepted = holdfast("doctor", "--fix", "--accept-loss", "--json")
     assert accepted.code == 0

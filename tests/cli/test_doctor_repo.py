@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import shutil
 import socket
 import subprocess
 import sys
 
 import pytest
 
+from holdfast.core import stops
 from tests.cli.test_checkpoint import environ, holdfast, home, repo, run, told
 
 __all__ = ["environ", "home", "repo"]  # fixtures
@@ -24,15 +27,18 @@ with holdfast.run('mission', new=True) as run:
 """
 
 
-def warned(repo, environ):
-    return [one for one in told(repo, environ, "doctor")["findings"] if one["level"] != "ok"]
+def warned(repo, environ, *words):
+    command = [sys.executable, "-m", "holdfast", "doctor", "--json", *words]
+    done = subprocess.run(command, cwd=repo, env=environ, capture_output=True, text=True, check=False)
+    found = [one for one in json.loads(done.stdout)["findings"] if one["level"] != "ok"]
+    reasons = [one["reason"] for one in found if one["level"] == "fail"]
+    assert done.returncode == (stops.exit_code(reasons[0]) if reasons else 0), found
+    return found
 
 
 def follow(repo, environ, advice):
     """Do what was advised, as somebody would who copies it from the terminal."""
-    words = (
-        advice.replace("holdfast ", f"{sys.executable} -m holdfast ", 1) if advice.startswith("holdfast ") else advice
-    )
+    words = re.sub(r"(^|&& )holdfast ", rf"\1{sys.executable} -m holdfast ", advice)
     done = subprocess.run(["sh", "-c", words], cwd=repo, env=environ, capture_output=True, text=True, check=False)
     assert done.returncode == 0, (advice, done.stderr)
     return done.stdout
@@ -231,3 +237,69 @@ def test_a_work_tree_that_is_said_to_be_elsewhere_is_told(repo, environ, mark, t
     assert warned(repo, environ) == []
     run(["git", "config", "core.worktree", str(tmp_path)], repo, environ)
     assert str(tmp_path) in helped(repo, environ)["sentence"]
+
+
+# --- what doctor is there to find does not keep it from finding the rest
+
+
+def spoil(database):
+    database.write_bytes(os.urandom(8192))
+
+
+def roll_back(database):
+    """The database as it was before the newest events, beside a witness that knows of them."""
+    shutil.copy2(database.with_name("older"), database)
+
+
+@pytest.mark.parametrize(("harm", "reason"), [(spoil, "store_foreign"), (roll_back, "tail_lost")])
+def test_a_store_that_cannot_be_read_is_one_finding_among_the_others(repo, environ, mark, tmp_path, harm, reason):
+    database = repo / ".holdfast" / "holdfast.db"
+    shutil.copy2(database, database.with_name("older"))
+    told(repo, environ, "checkpoint", "newer")
+    for end in ("-wal", "-shm"):
+        database.with_name(f"holdfast.db{end}").unlink(missing_ok=True)
+    harm(database)
+    (repo / ".holdfast" / "checkpoints" / "x.json").write_text("{")
+    run(["git", "worktree", "add", "-q", str(tmp_path / "other")], repo, environ)
+    shutil.rmtree(tmp_path / "other")
+    before = database.read_bytes()
+    found = warned(repo, environ)
+    assert [one["reason"] for one in found if one["level"] == "fail"] == [reason]
+    assert not any("says what is wrong" in one["sentence"] for one in found)
+    assert {one["check"] for one in found} == {"store", "sidecars", "worktrees"}
+    assert not any("no log here knows" in one["sentence"] for one in found)
+    mended = warned(repo, environ, "--fix")
+    assert {one["check"] for one in mended} == {"store", "worktrees"} and database.read_bytes() == before
+
+
+@pytest.mark.parametrize("what", ["head", "config", "owner"])
+def test_a_repository_that_git_cannot_read_is_a_finding_with_its_reason(repo, environ, mark, what):
+    (repo / ".holdfast" / "checkpoints" / "x.json").write_text("{")
+    if what == "head":
+        (repo / ".git" / "HEAD").write_text("garbage\n")
+    elif what == "config":
+        (repo / ".git" / "config").write_text("[[[\n")
+    elif os.geteuid() == 0:
+        os.chown(repo, 1234, 1234)
+    else:
+        pytest.skip("only root can give a folder to somebody else")
+    found = warned(repo, environ)
+    assert [(one["check"], one["level"]) for one in found] == [("repository", "fail"), ("sidecars", "warn")]
+    assert found[0]["reason"] == "bad_input" and "let the run go on" not in found[0]["sentence"]
+    if what == "owner":
+        follow(repo, environ, found[0]["fix"])
+        assert [one["check"] for one in warned(repo, environ)] == ["sidecars"]
+    assert [one["check"] for one in warned(repo, environ, "--fix")] == ([] if what == "owner" else ["repository"])
+
+
+def test_a_link_in_the_place_of_our_folder_is_told_and_moved_away(repo, environ, tmp_path):
+    holdfast(repo, environ, "init")
+    (tmp_path / "elsewhere").mkdir()
+    (repo / ".holdfast").symlink_to(tmp_path / "elsewhere")
+    run(["git", "worktree", "add", "-q", str(tmp_path / "other")], repo, environ)
+    shutil.rmtree(tmp_path / "other")
+    found = warned(repo, environ)
+    assert {"store", "ignored", "worktrees"} <= {one["check"] for one in found}
+    assert [one["reason"] for one in found if one["level"] == "fail"] == ["store_foreign"]
+    follow(repo, environ, found[0]["fix"])
+    assert {one["check"] for one in warned(repo, environ)} == {"worktrees"}

@@ -9,7 +9,8 @@ import sys
 
 import pytest
 
-from holdfast.cli import doctor_repo
+from holdfast.cli import doctor_tree
+from holdfast.cli import repo as repository
 from tests.cli.test_checkpoint import environ, holdfast, home, repo, run, told
 
 __all__ = ["environ", "home", "repo"]  # fixtures
@@ -84,8 +85,8 @@ def test_doctor_names_a_folder_that_cannot_be_written(repo, environ, monkeypatch
         monkeypatch.delenv(name)
     monkeypatch.chdir(repo)
     closed = str(repo / ".git" / "objects")
-    monkeypatch.setattr(doctor_repo.os, "access", lambda path, mode: path != closed)
-    (said,) = doctor_repo.writable(doctor_repo.repo.here())
+    monkeypatch.setattr(doctor_tree.os, "access", lambda path, mode: path != closed)
+    (said,) = doctor_tree.writable(repository.here())
     assert (said.level, said.sentence) == ("warn", f"{closed} cannot be written.") and said.fix.startswith("chmod ")
 
 

@@ -9,14 +9,16 @@ import os
 import shlex
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import closing
-from typing import Any, TypeVar
+from functools import partial
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
-from holdfast import app
-from holdfast.adapters.git import hooks, ignoring, sidecars, workspace, worktrees, ws_intent
-from holdfast.adapters.git.repo import GitWorkspace
+from holdfast import app, config
+from holdfast.adapters.git import sidecars, workspace, worktrees, ws_intent
+from holdfast.adapters.git.repo import GitWorkspace, top_of
 from holdfast.cli import repo
+from holdfast.cli.doctor_tree import FIX, NAMED, attempt, away, is_readable, listed, look, stopped
 from holdfast.core.errors import HoldfastError
 from holdfast.core.events import KIND_OF, CheckpointStarted, Event, SnapshotKept
 from holdfast.core.position import WEAK
@@ -25,146 +27,103 @@ from holdfast.core.shapes import FINISHED, RunState, WorkspaceState
 from holdfast.core.sidecar import Sidecar
 from holdfast.core.subjects import is_imported
 from holdfast.core.wire import decode
-from holdfast.engine.health import OK, WARN, Finding
+from holdfast.engine.health import OK, WARN, Finding, failed
 from holdfast.engine.workspaces import sidecar_of
 
-FIX = "holdfast doctor --fix"
-NAMED = 5
-Item = TypeVar("Item")
 Kind = TypeVar("Kind", bound=Event)
 
 
-def findings() -> Iterator[Finding]:
-    """Everything about the repository around us; nothing outside of one."""
-    place = repository()
+class Here(NamedTuple):
+    """The repository around us, the logs that can be read, and the runs whose log cannot be read."""
+
+    place: GitWorkspace
+    states: list[RunState]
+    unread: frozenset[str] = frozenset()
+
+
+def findings(own: Sequence[str]) -> Iterator[Finding]:
+    """Everything about the repository around us; nothing outside of one. `own` are the files of the store."""
+    try:
+        place = repository(own)
+    except (HoldfastError, OSError) as problem:
+        yield stopped("repository", problem)
+        return
     if place is None:
         return
-    states = list(repo.states())
-    for check in (placed, ignored, writable, trees, hooked):
-        yield from check(place)
-    yield from mirrors(place, states)
-    yield from snapshots(place, states)
-    yield from taken_in(place, states)
-    yield from waiting(place, states)
-
-
-def repository() -> GitWorkspace | None:
+    around = list(look(place))
+    yield from around
+    yield from attempt("sidecars", partial(refused, place))
+    if any(one.check == "repository" for one in around):
+        return
     try:
-        return repo.here()
+        logs = repo.read_logs()
+    except HoldfastError:
+        yield Finding("sidecars", OK, "Sidecars and snapshots are not compared with the log, which cannot be read.")
+        return
+    yield from (failed("runs", problem) for problem in logs.unread.values())
+    here = Here(place, logs.states, frozenset(logs.unread))
+    for name, check in AGAINST_THE_LOG.items():
+        yield from attempt(name, partial(check, here))
+
+
+def repository(own: Sequence[str]) -> GitWorkspace | None:
+    """The work tree around us; None outside of one, and in a bare repository, which has none."""
+    folder = os.getcwd()
+    try:
+        top = top_of(folder)
     except HoldfastError:
         return None
-
-
-def listed(check: str, items: Sequence[Item], say: Callable[[Item], tuple[str, str]]) -> Iterator[Finding]:
-    """A finding for each of the first few, and how many more there are."""
-    for item in items[:NAMED]:
-        sentence, fix = say(item)
-        yield Finding(check, WARN, sentence, fix)
-    if len(items) > NAMED:
-        yield Finding(check, WARN, f"And {len(items) - NAMED} more like that.", say(items[NAMED])[1])
-
-
-# --- around the store
-
-
-def placed(place: GitWorkspace) -> Iterator[Finding]:
-    """A repository may say that its work tree is elsewhere. Nobody is led there by it, but git looks there."""
-    said = [value for scope, name, value in place.git.settings if (scope, name) == ("local", "core.worktree")]
-    there = os.path.realpath(os.path.join(place.place.common, said[-1])) if said else place.main
-    if there != place.main:
-        told = f"git takes {there} for the work tree, as core.worktree says; Holdfast takes {place.main}, which holds .git."
-        yield Finding("work tree", WARN, told, "git config --unset-all core.worktree")
-
-
-def ignored(place: GitWorkspace) -> Iterator[Finding]:
-    try:
-        tracked = ignoring.tracked(place.git)
-    except HoldfastError as problem:
-        anew = f"{away(place.place.index_file)} && git reset --quiet"
-        yield Finding("index", WARN, f"{problem} It can be made anew from HEAD; what was staged is lost.", anew)
-        return
-    try:
-        seen = ignoring.look(place.git)
-    except HoldfastError as problem:
-        yield Finding("ignored", WARN, str(problem), away(os.path.join(place.main, ".holdfast")))
-        return
-    if tracked:
-        said = f"git tracks {tracked[0]}, which is Holdfast's own."
-        yield Finding("ignored", WARN, said, "git rm -r --cached .holdfast")
-    if seen.ignored:
-        yield Finding("ignored", OK, f"git ignores .holdfast/ ({seen.by}).")
-    else:
-        said = "git does not ignore .holdfast/, so it may be committed by accident."
-        yield Finding("ignored", WARN, said, "holdfast init")
-
-
-def writable(place: GitWorkspace) -> Iterator[Finding]:
-    for folder in (
-        os.path.join(place.main, ".holdfast"),
-        place.place.common,
-        os.path.join(place.place.common, "objects"),
-    ):
-        if os.path.isdir(folder) and not os.access(folder, os.W_OK | os.X_OK):
-            yield Finding("writable", WARN, f"{folder} cannot be written.", shlex.join(["chmod", "u+rwx", folder]))
-
-
-def trees(place: GitWorkspace) -> Iterator[Finding]:
-    yield from listed(
-        "worktrees", worktrees.orphans(place.git), lambda one: (f"The worktree {one.path}: {one.why}.", one.fix)
-    )
-    begun = ws_intent.unfinished(place.git)
-    yield from listed(
-        "worktrees", begun, lambda one: (f"A restore into {one.path or 'a new folder'} was cut off.", FIX)
-    )
-
-
-def hooked(place: GitWorkspace) -> Iterator[Finding]:
-    try:
-        states = hooks.state(place.git)
-    except HoldfastError as problem:
-        yield Finding("hooks", OK, f"Holdfast's hooks cannot be here: {problem}")
-        return
-    changed = [name for name, state in states.items() if state == "changed"]
-    yield from listed(
-        "hooks",
-        changed,
-        lambda name: (f"The hook {name} was changed since Holdfast put it there.", "holdfast init --hooks --force"),
-    )
+    if not os.path.lexists(os.path.join(top, ".git")):
+        return None
+    return GitWorkspace(folder, config.environment(), own=own)
 
 
 # --- sidecars against the log and against git
 
 
-def ours(place: GitWorkspace, state: RunState) -> list[tuple[str, WorkspaceState]]:
+def ours(here: Here, state: RunState) -> list[tuple[str, WorkspaceState]]:
     """The checkpoints that a run took of this repository, in whichever of its work trees."""
-    here = folders(place)
-    return [(name, made) for name, made in state.workspaces.items() if made.repo in here]
+    tops = folders(here.place)
+    return [(name, made) for name, made in state.workspaces.items() if made.repo in tops]
 
 
 def folders(place: GitWorkspace) -> set[str]:
     return {one.path for one in worktrees.list_worktrees(place.git)} | {place.top, place.main}
 
 
-def mirrors(place: GitWorkspace, states: list[RunState]) -> Iterator[Finding]:
+def refused(place: GitWorkspace) -> Iterator[Finding]:
+    """Files in the folder of sidecars that are none; or the folder itself, if it cannot be read."""
     try:
-        read, refused = sidecars.read_all(place.sidecars)
+        _, spoiled = sidecars.read_all(place.sidecars)
     except sidecars.SidecarsUnreadable as problem:
         around = os.path.dirname(place.sidecars)
         is_folder = os.path.isdir(around) and not os.path.islink(around)
         yield Finding("sidecars", WARN, str(problem), away(place.sidecars if is_folder else around))
         return
-    yield from listed("sidecars", refused, lambda one: unusable(place, one))
+    yield from listed("sidecars", spoiled, lambda one: unusable(place, one))
+
+
+def readable_sidecars(place: GitWorkspace) -> list[Sidecar]:
+    """Those that can be used; what cannot is told by `refused`."""
+    try:
+        return sidecars.read_all(place.sidecars)[0]
+    except sidecars.SidecarsUnreadable:
+        return []
+
+
+def mirrors(here: Here) -> Iterator[Finding]:
+    place, read = here.place, readable_sidecars(here.place)
     there = {one.checkpoint_id for one in read}
     logged = [
         (name, made)
-        for state in states
-        for name, made in ours(place, state)
+        for state in here.states
+        for name, made in ours(here, state)
         if made.complete and made.commit is not None
     ]
     bare = [name for name, made in logged if name not in there and place.has(made.commit or "")]
     yield from listed("sidecars", bare, lambda name: (f"Checkpoint {name} has no sidecar.", FIX))
-    known = {name for state in states for name in state.workspaces}
-    strange = [one for one in read if one.checkpoint_id not in known]
+    known = {name for state in here.states for name in state.workspaces}
+    strange = [one for one in read if one.checkpoint_id not in known and one.run_id not in here.unread]
     yield from listed(
         "sidecars",
         strange,
@@ -174,39 +133,33 @@ def mirrors(place: GitWorkspace, states: list[RunState]) -> Iterator[Finding]:
         ),
     )
     gone = [one for one in read if not place.has(one.sha)]
-    yield from listed("sidecars", gone, lambda one: collected(place, states, one))
+    yield from listed("sidecars", gone, lambda one: collected(here, one))
 
 
 def unusable(place: GitWorkspace, one: sidecars.Refused) -> tuple[str, str]:
     said = f"{one.path} is not used: {one.why}."
     if one.cure == sidecars.NEWER:
         return f"{said} It does no harm, and a newer Holdfast can read it.", ""
-    return said, FIX if one.cure == sidecars.MEND else away(one.path, place) if one.cure else ""
+    return said, FIX if one.cure == sidecars.MEND else away(
+        one.path, os.path.dirname(place.sidecars)
+    ) if one.cure else ""
 
 
-def collected(place: GitWorkspace, states: list[RunState], one: Sidecar) -> tuple[str, str]:
+def collected(here: Here, one: Sidecar) -> tuple[str, str]:
     """A sidecar whose commit git no longer has: it can be made to point at what took its place, or be put away."""
     said = f"Checkpoint {one.checkpoint_id} was commit {one.sha[:12]}, which git no longer has"
-    state = next((state for state in states if one.checkpoint_id in dict(ours(place, state))), None)
-    position = None if state is None else repo.find(place, state, one.checkpoint_id)
+    state = next((state for state in here.states if one.checkpoint_id in dict(ours(here, state))), None)
+    position = None if state is None else repo.find(here.place, state, one.checkpoint_id)
     if position is not None and position.sha is not None and position.confidence != WEAK:
         return f"{said}; it is {position.sha[:12]} now.", FIX
     said += ", and nothing in this history is like it. Its sidecar is of no use here."
-    return said, away(place.sidecar_path(one.checkpoint_id), place)
+    return said, away(here.place.sidecar_path(one.checkpoint_id), os.path.dirname(here.place.sidecars))
 
 
-def away(path: str, place: GitWorkspace | None = None) -> str:
-    """A command that puts something out of the way, beside itself or out of the folder of sidecars, and overwrites nothing."""
-    folder = os.path.dirname(path) if place is None else os.path.dirname(place.sidecars)
-    names = (f"{os.path.basename(path)}.aside{number}" for number in ("", *range(1, 1000)))
-    targets = (os.path.join(folder, name) for name in names)
-    return shlex.join(["mv", path, next(target for target in targets if not os.path.lexists(target))])
-
-
-def snapshots(place: GitWorkspace, states: list[RunState]) -> Iterator[Finding]:
-    kept = workspace.kept(place.git)
+def snapshots(here: Here) -> Iterator[Finding]:
+    kept, states = workspace.kept(here.place.git), here.states
     given_up = {name for state in states for name in state.given_up}
-    known = {name for state in states for name in (*state.workspaces, *state.kept_aside)}
+    known = {name for state in states for name in (*state.workspaces, *state.kept_aside)} | given_up
     yield from listed(
         "checkpoints",
         [name for name in kept if name in given_up],
@@ -217,21 +170,21 @@ def snapshots(place: GitWorkspace, states: list[RunState]) -> Iterator[Finding]:
     )
     yield from listed(
         "checkpoints",
-        [name for name in kept if name not in known | given_up],
+        [name for name in kept if name not in known and not here.unread],
         lambda name: (
             f"Snapshot {name} is kept, and no log here knows it. It may be the only copy of somebody's files.",
             f"holdfast restore {name}",
         ),
     )
-    yield from unkept(place, states, kept)
+    yield from unkept(here, kept)
     if kept:
         yield Finding("checkpoints", OK, f"Kept under refs/holdfast/: {len(kept)}.")
 
 
-def unkept(place: GitWorkspace, states: list[RunState], kept: Collection[str]) -> Iterator[Finding]:
+def unkept(here: Here, kept: Collection[str]) -> Iterator[Finding]:
     """Checkpoints of the log whose snapshot was let go: as long as git has it, it can be kept again."""
-    made = {name: one.snapshot for state in states for name, one in ours(place, state) if name not in kept}
-    there = [(name, sha) for name, sha in made.items() if sha and place.has(sha)]
+    made = {name: one.snapshot for state in here.states for name, one in ours(here, state) if name not in kept}
+    there = [(name, sha) for name, sha in made.items() if sha and here.place.has(sha)]
     yield from listed(
         "checkpoints",
         there,
@@ -249,37 +202,37 @@ def unkept(place: GitWorkspace, states: list[RunState], kept: Collection[str]) -
         yield Finding("checkpoints", OK, said)
 
 
-def taken_in(place: GitWorkspace, states: list[RunState]) -> Iterator[Finding]:
+def taken_in(here: Here) -> Iterator[Finding]:
     """Where the last milestone of a run of Runr is, which only subjects may tell."""
-    for state in states:
-        known = bool(ours(place, state)) or not state.workspaces
+    for state in here.states:
+        known = bool(ours(here, state)) or not state.workspaces
         if not is_imported(state.run_id, state.mission_id) or state.status == FINISHED or not known:
             continue
-        position = repo.find(place, state)
+        position = repo.find(here.place, state)
         sure = position.sha is not None and position.confidence != WEAK
         said = f"Run {state.run_id}, by {position.source}, {position.confidence}: {position.why}"
         yield Finding("imported", OK if sure else WARN, said, "" if sure else f"holdfast resume {state.run_id} --plan")
 
 
-def waiting(place: GitWorkspace, states: list[RunState]) -> Iterator[Finding]:
-    kept = workspace.kept(place.git)
-    for state in states:
+def waiting(here: Here) -> Iterator[Finding]:
+    kept = workspace.kept(here.place.git)
+    for state in here.states:
         pending = [(state, *one) for one in state.kept_aside.items()]
-        yield from listed("kept aside", pending, lambda one: aside(place, kept, *one))
+        yield from listed("kept aside", pending, lambda one: aside(here, kept, *one))
         if state.checkpoint_open is not None:
             said = f"Checkpoint {state.checkpoint_open} of run {state.run_id} was begun and not completed."
             yield Finding("checkpoints", WARN, said, f"holdfast resume {state.run_id}")
 
 
-def aside(place: GitWorkspace, kept: Collection[str], state: RunState, name: str, snapshot: str) -> tuple[str, str]:
+def aside(here: Here, kept: Collection[str], state: RunState, name: str, snapshot: str) -> tuple[str, str]:
     """Work that is kept aside, and the command that helps: as long as git has it, that is a way to get it back."""
     said = f"Work is kept aside as {name}"
     if name in kept:
         return f"{said}.", f"holdfast restore {name}"
-    if place.has(snapshot):
+    if here.place.has(snapshot):
         return f"{said}, and its ref is gone. Until git collects it, it can be kept again.", keep_again(name, snapshot)
     there = next((event.repo for _, event in events_of(state.run_id, SnapshotKept) if event.checkpoint_id == name), "")
-    if there in folders(place):
+    if there in folders(here.place):
         return f"{said}, its ref is gone, and git has collected it.", f"holdfast checkpoint --drop {name}"
     return f"{said} in {there}.", f"cd {shlex.quote(there)} && holdfast restore {name}"
 
@@ -297,28 +250,57 @@ def events_of(run_id: str, kind: type[Kind]) -> Iterator[tuple[int, Kind]]:
                 yield record.seq, event
 
 
+AGAINST_THE_LOG: dict[str, Callable[[Here], Iterator[Finding]]] = {
+    "sidecars": mirrors,
+    "checkpoints": snapshots,
+    "imported": taken_in,
+    "kept aside": waiting,
+}
+
+
 # --- repairs
 
 
-def repair() -> Iterator[str]:
-    """Write sidecars that are missing or point at commits that moved; remove leftovers. Says what was done."""
-    place = repository()
+def repair(own: Sequence[str]) -> Iterator[str | Finding]:
+    """Write sidecars that are missing or point at commits that moved; remove leftovers. Says what was done, or why it was not."""
+    try:
+        place = repository(own)
+    except (HoldfastError, OSError):
+        return  # `findings` says so
     if place is None:
         return
+    for step in REPAIRS if is_readable(place) else (clear_sidecars,):
+        try:
+            yield from step(place)
+        except (HoldfastError, OSError) as problem:
+            yield stopped("fix", problem)
+
+
+def remove_half_made(place: GitWorkspace) -> Iterator[str]:
     for intent in ws_intent.unfinished(place.git):
         ws_intent.discard(place.git, intent)
         yield f"Removed what a restore that was cut off had left at {intent.path or intent.file}."
+
+
+def clear_sidecars(place: GitWorkspace) -> Iterator[str]:
     for path in sidecars.remove_leftovers(place.sidecars):
         yield f"Removed the unfinished file {path}."
     for path in sidecars.set_aside(place.sidecars):
         yield f"Set aside a sidecar that cannot be read: {path}."
+
+
+def write_sidecars(place: GitWorkspace) -> Iterator[str]:
     read, _ = sidecars.read_all(place.sidecars)
     there = {one.checkpoint_id: one for one in read}
-    for state in repo.states():
-        here = {name for name, _ in ours(place, state)}
+    here = Here(place, repo.read_logs().states)
+    for state in here.states:
+        known = {name for name, _ in ours(here, state)}
         for name, made in milestones(state):
-            if made.commit and name in here:
+            if made.commit and name in known:
                 yield from relink(place, state, name, made, there.get(name))
+
+
+REPAIRS = (remove_half_made, clear_sidecars, write_sidecars)
 
 
 def relink(
