@@ -232,6 +232,46 @@ def test_an_index_that_git_cannot_read_is_told_and_can_be_made_anew(repo, enviro
     assert (repo / "a.txt").read_text() == "changed\n" and (repo / ".holdfast").is_dir()
 
 
+@pytest.mark.parametrize("spoiled", ["main", "linked"])
+def test_the_index_that_is_made_anew_is_the_one_that_git_cannot_read(repo, environ, mark, tmp_path, spoiled):
+    other = tmp_path / "other tree"
+    run(["git", "worktree", "add", "-q", "-b", "other", str(other)], repo, environ)
+    (linked,) = repo.glob(".git/worktrees/*/index")
+    sound, bad = (linked, repo / ".git" / "index") if spoiled == "main" else (repo / ".git" / "index", linked)
+    for tree in (repo, other):
+        (tree / "staged.txt").write_text("staged\n")
+        run(["git", "add", "staged.txt"], tree, environ)
+    bad.write_bytes(b"no index at all")
+    before = sound.read_bytes()
+    found = helped(other, environ)
+    assert found["check"] == "index" and str(bad) in found["sentence"] and sound.read_bytes() == before
+
+
+@pytest.mark.parametrize("what", ["link", "folder", "UTF-16"])
+def test_a_rule_that_cannot_stand_in_gitignore_goes_where_git_looks_too(repo, environ, tmp_path, what):
+    path = repo / ".gitignore"
+    if what == "link":
+        path.symlink_to(tmp_path / "elsewhere")
+    elif what == "folder":
+        path.mkdir()
+    else:
+        path.write_bytes("*.o\r\n".encode("utf-16"))
+    holdfast(repo, environ, "init", code=65)
+    (repo / "sub").mkdir()
+    assert helped(repo / "sub", environ)["fix"] == "holdfast init --exclude"
+    assert holdfast(repo, environ, "init", "--exclude").startswith("Everything was set up already.")
+
+
+@pytest.mark.parametrize("stand", ["subfolder", "linked"])
+def test_our_files_are_taken_out_of_the_index_that_has_them(repo, environ, mark, tmp_path, stand):
+    standing = tmp_path / "other" if stand == "linked" else repo / "sub"
+    run(["git", "worktree", "add", "-q", str(tmp_path / "other")], repo, environ)
+    (repo / "sub").mkdir()
+    run(["git", "add", "-f", ".holdfast/holdfast.db"], repo, environ)
+    helped(standing, environ)
+    assert (repo / ".holdfast" / "holdfast.db").exists()
+
+
 def test_a_work_tree_that_is_said_to_be_elsewhere_is_told(repo, environ, mark, tmp_path):
     run(["git", "config", "core.worktree", ".."], repo, environ)
     assert warned(repo, environ) == []

@@ -15,6 +15,7 @@ from typing import TypeVar
 from holdfast.adapters.git import hooks, ignoring, worktrees, ws_intent
 from holdfast.adapters.git.repo import GitWorkspace
 from holdfast.adapters.probes.common import EffectError
+from holdfast.adapters.probes.git_runner import Git, complaint
 from holdfast.core.errors import BadFile, HoldfastError
 from holdfast.engine.health import FAIL, OK, WARN, Finding, what_to_do
 
@@ -103,26 +104,44 @@ def placed(place: GitWorkspace) -> Iterator[Finding]:
         yield Finding("work tree", WARN, told, "git config --unset-all core.worktree")
 
 
+def indexes(place: GitWorkspace) -> Iterator[Finding]:
+    """The index of the main work tree, where our files are, and of the one we are in."""
+    trees = {git.place: git for git in (ignoring.main_tree(place.git), place.git) if git is not None}
+    yield from (problem for git in trees.values() if (problem := broken_index(git)))
+
+
+def broken_index(git: Git) -> Finding | None:
+    assert git.place is not None
+    finished = git.ask("ls-files", "-z", "--", ignoring.FOLDER)
+    if not finished.code:
+        return None
+    top, index = git.place.top, git.place.index_file
+    said = f"git cannot read {index}: {complaint(finished)}. It can be made anew from HEAD; what was staged is lost."
+    return Finding("index", WARN, said, f"{away(index)} && {shlex.join(['git', '-C', top, 'reset', '--quiet'])}")
+
+
 def ignored(place: GitWorkspace) -> Iterator[Finding]:
-    try:
-        tracked = ignoring.tracked(place.git)
-    except HoldfastError as problem:
-        anew = f"{away(place.place.index_file)} && git reset --quiet"
-        yield Finding("index", WARN, f"{problem} It can be made anew from HEAD; what was staged is lost.", anew)
-        return
+    main = ignoring.main_tree(place.git)
+    if main is None or broken_index(main) is None:
+        yield from tracked(place)
     try:
         seen = ignoring.look(place.git)
     except HoldfastError as problem:
         yield Finding("ignored", WARN, str(problem), away(os.path.join(place.main, ".holdfast")))
         return
-    if tracked:
-        said = f"git tracks {tracked[0]}, which is Holdfast's own."
-        yield Finding("ignored", WARN, said, "git rm -r --cached .holdfast")
     if seen.ignored:
         yield Finding("ignored", OK, f"git ignores .holdfast/ ({seen.by}).")
     else:
         said = "git does not ignore .holdfast/, so it may be committed by accident."
-        yield Finding("ignored", WARN, said, "holdfast init")
+        plain = ignoring.why_not(place.git) is None
+        yield Finding("ignored", WARN, said, "holdfast init" if plain else "holdfast init --exclude")
+
+
+def tracked(place: GitWorkspace) -> Iterator[Finding]:
+    """Our files in the index of the main work tree. Taken out of it by force: that leaves the files where they are."""
+    for path in ignoring.tracked(place.git)[:1]:
+        out = ["git", "-C", place.main, "rm", "-r", "-f", "--quiet", "--cached", ignoring.FOLDER]
+        yield Finding("ignored", WARN, f"git tracks {path}, which is Holdfast's own.", shlex.join(out))
 
 
 def writable(place: GitWorkspace) -> Iterator[Finding]:
@@ -164,6 +183,7 @@ def hooked(place: GitWorkspace) -> Iterator[Finding]:
 
 CHECKS: dict[str, Callable[[GitWorkspace], Iterator[Finding]]] = {
     "work tree": placed,
+    "index": indexes,
     "ignored": ignored,
     "worktrees": trees,
     "hooks": hooked,
