@@ -279,6 +279,39 @@ def test_a_work_tree_that_is_said_to_be_elsewhere_is_told(repo, environ, mark, t
     assert str(tmp_path) in helped(repo, environ)["sentence"]
 
 
+@pytest.mark.parametrize("how", ["removed", "moved", "moved and rewritten"])
+def test_a_milestone_is_ours_although_the_folder_it_was_made_in_is_gone(repo, environ, tmp_path, how):
+    holdfast(repo, environ, "init")
+    run(["git", "add", "-A"], repo, environ)
+    run(["git", "commit", "-q", "-m", "ready"], repo, environ)
+    tree = tmp_path / "tree" if how == "removed" else repo
+    if how == "removed":
+        run(["git", "worktree", "add", "-q", "-b", "other", str(tree)], repo, environ)
+    run([sys.executable, "-c", TWO_RUNS], tree, environ)
+    if how == "removed":
+        run(["git", "merge", "-q", "other"], repo, environ)
+        run(["git", "worktree", "remove", str(tree)], repo, environ)
+    else:
+        repo = repo.rename(tmp_path / "elsewhere")
+    folder = repo / ".holdfast" / "checkpoints"
+    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+    if how == "moved and rewritten":
+        run(["git", "commit", "-q", "--amend", "--no-edit", "--date", "2020-01-01T00:00:00Z"], repo, environ)
+        run(
+            ["sh", "-c", "git for-each-ref --format='delete %(refname)' refs/holdfast | git update-ref --stdin"],
+            repo,
+            environ,
+        )
+        forget(repo, environ)
+        assert helped(repo, environ)["fix"] == "holdfast doctor --fix"
+        return
+    for path in folder.iterdir():
+        path.unlink()
+    assert [one["fix"] for one in warned(repo, environ)] == ["holdfast doctor --fix"] * 2
+    follow(repo, environ, "holdfast doctor --fix")
+    assert warned(repo, environ) == [] and {path.name: path.read_bytes() for path in folder.iterdir()} == before
+
+
 # --- what doctor is there to find does not keep it from finding the rest
 
 

@@ -34,10 +34,11 @@ Kind = TypeVar("Kind", bound=Event)
 
 
 class Here(NamedTuple):
-    """The repository around us, the logs that can be read, and the runs whose log cannot be read."""
+    """The repository around us with its work trees, the logs that can be read, and the runs whose log cannot be read."""
 
     place: GitWorkspace
     states: list[RunState]
+    folders: frozenset[str]
     unread: frozenset[str] = frozenset()
 
 
@@ -61,7 +62,12 @@ def findings(own: Sequence[str]) -> Iterator[Finding]:
         yield Finding("sidecars", OK, "Sidecars and snapshots are not compared with the log, which cannot be read.")
         return
     yield from (failed("runs", problem) for problem in logs.unread.values())
-    here = Here(place, logs.states, frozenset(logs.unread))
+    yield from attempt("worktrees", partial(against, place, logs))
+
+
+def against(place: GitWorkspace, logs: repo.Logs) -> Iterator[Finding]:
+    """What is kept of checkpoints, held against the logs."""
+    here = Here(place, logs.states, folders(place, logs.states), frozenset(logs.unread))
     for name, check in AGAINST_THE_LOG.items():
         yield from attempt(name, partial(check, here))
 
@@ -83,12 +89,20 @@ def repository(own: Sequence[str]) -> GitWorkspace | None:
 
 def ours(here: Here, state: RunState) -> list[tuple[str, WorkspaceState]]:
     """The checkpoints that a run took of this repository, in whichever of its work trees."""
-    tops = folders(here.place)
-    return [(name, made) for name, made in state.workspaces.items() if made.repo in tops]
+    return [(name, made) for name, made in state.workspaces.items() if made.repo in here.folders]
 
 
-def folders(place: GitWorkspace) -> set[str]:
-    return {one.path for one in worktrees.list_worktrees(place.git)} | {place.top, place.main}
+def folders(place: GitWorkspace, states: list[RunState]) -> frozenset[str]:
+    """The work trees of this repository: those it has, and those that are gone or were elsewhere and left something here."""
+    known = {one.path for one in worktrees.list_worktrees(place.git)} | {place.top, place.main}
+    every = [(name, made) for state in states for name, made in state.workspaces.items() if made.repo not in known]
+    gone = {folder for folder in {made.repo for _, made in every} if not worktrees.is_tree(folder)}
+    if not gone:
+        return frozenset(known)
+    names = {*workspace.kept(place.git), *(one.checkpoint_id for one in readable_sidecars(place))}
+    shas = place.present(sha for _, made in every for sha in (made.commit, made.snapshot) if sha)
+    left = {made.repo for name, made in every if name in names or not shas.isdisjoint({made.commit, made.snapshot})}
+    return frozenset(known | (gone & left))
 
 
 def refused(place: GitWorkspace) -> Iterator[Finding]:
@@ -120,8 +134,10 @@ def mirrors(here: Here) -> Iterator[Finding]:
         for name, made in ours(here, state)
         if made.complete and made.commit is not None
     ]
-    bare = [name for name, made in logged if name not in there and place.has(made.commit or "")]
-    yield from listed("sidecars", bare, lambda name: (f"Checkpoint {name} has no sidecar.", FIX))
+    bare = [(name, made.commit or "") for name, made in logged if name not in there]
+    present = place.present([*(sha for _, sha in bare), *(one.sha for one in read)])
+    bare = [(name, sha) for name, sha in bare if sha in present]
+    yield from listed("sidecars", bare, lambda one: (f"Checkpoint {one[0]} has no sidecar.", FIX))
     known = {name for state in here.states for name in state.workspaces}
     strange = [one for one in read if one.checkpoint_id not in known and one.run_id not in here.unread]
     yield from listed(
@@ -132,7 +148,7 @@ def mirrors(here: Here) -> Iterator[Finding]:
             "holdfast resume",
         ),
     )
-    gone = [one for one in read if not place.has(one.sha)]
+    gone = [one for one in read if one.sha not in present]
     yield from listed("sidecars", gone, lambda one: collected(here, one))
 
 
@@ -232,7 +248,7 @@ def aside(here: Here, kept: Collection[str], state: RunState, name: str, snapsho
     if here.place.has(snapshot):
         return f"{said}, and its ref is gone. Until git collects it, it can be kept again.", keep_again(name, snapshot)
     there = next((event.repo for _, event in events_of(state.run_id, SnapshotKept) if event.checkpoint_id == name), "")
-    if there in folders(here.place):
+    if there in here.folders or not worktrees.is_tree(there):
         return f"{said}, its ref is gone, and git has collected it.", f"holdfast checkpoint --drop {name}"
     return f"{said} in {there}.", f"cd {shlex.quote(there)} && holdfast restore {name}"
 
@@ -292,8 +308,9 @@ def clear_sidecars(place: GitWorkspace) -> Iterator[str]:
 def write_sidecars(place: GitWorkspace) -> Iterator[str]:
     read, _ = sidecars.read_all(place.sidecars)
     there = {one.checkpoint_id: one for one in read}
-    here = Here(place, repo.read_logs().states)
-    for state in here.states:
+    states = repo.read_logs().states
+    here = Here(place, states, folders(place, states))
+    for state in states:
         known = {name for name, _ in ours(here, state)}
         for name, made in milestones(state):
             if made.commit and name in known:

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from holdfast.adapters.probes.common import EffectError
-from holdfast.adapters.probes.git_runner import Git, complaint
+from holdfast.adapters.probes.git_runner import Git, complaint, find_repository
 
 PRUNE = "git worktree prune"
 REPAIR = "git worktree repair"
@@ -46,6 +46,15 @@ def list_worktrees(git: Git) -> list[Worktree]:
     if finished.code:
         raise EffectError(f"`git worktree` failed: {complaint(finished)}")
     return parse(finished.out, end)
+
+
+def is_tree(folder: str) -> bool:
+    """Whether a folder is the top of a work tree, of whichever repository."""
+    try:
+        find_repository(folder)
+    except EffectError:
+        return False
+    return True
 
 
 def parse(listing: bytes, end: bytes = b"\0") -> list[Worktree]:
