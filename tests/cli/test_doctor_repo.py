@@ -122,7 +122,8 @@ def test_what_is_no_sidecar_is_taken_away_as_advised(repo, environ, mark, what, 
 
 def test_a_sidecar_of_a_newer_holdfast_needs_no_command(repo, environ, mark):
     (repo / ".holdfast" / "checkpoints" / "x.json").write_text('{"schema_version": 99}')
-    (found,) = warned(repo, environ)
+    assert warned(repo, environ) == []
+    (found,) = [one for one in told(repo, environ, "doctor")["findings"] if one["check"] == "sidecars"]
     assert found["fix"] == "" and "a newer Holdfast can read it" in found["sentence"]
 
 
@@ -310,6 +311,50 @@ def test_a_milestone_is_ours_although_the_folder_it_was_made_in_is_gone(repo, en
     assert [one["fix"] for one in warned(repo, environ)] == ["holdfast doctor --fix"] * 2
     follow(repo, environ, "holdfast doctor --fix")
     assert warned(repo, environ) == [] and {path.name: path.read_bytes() for path in folder.iterdir()} == before
+
+
+KILLED = """
+import os, signal
+from holdfast.adapters.git.repo import GitWorkspace
+from holdfast.cli.main import main
+setattr(GitWorkspace, {!r}, lambda *given: os.kill(os.getpid(), signal.SIGKILL))
+main(['checkpoint', '--commit', 'part'])
+"""
+
+
+@pytest.mark.parametrize(("moment", "index"), [("commit", 0), ("patch_id", 1)])
+def test_a_checkpoint_by_hand_that_was_killed_is_completed_or_given_up(repo, environ, moment, index):
+    holdfast(repo, environ, "init")
+    (repo / "a.txt").write_text("a\n")
+    run([sys.executable, "-c", KILLED.format(moment)], repo, environ, code=-9)
+    (repo / "a.txt").write_text("changed since\n")
+    (found,) = warned(repo, environ)
+    assert "was begun and not completed" in found["sentence"]
+    (repo / "sub").mkdir()
+    follow(repo / "sub", environ, found["fix"])
+    if moment == "commit":
+        assert "nothing waits for it" in helped(repo, environ)["sentence"]
+    assert warned(repo, environ) == []
+    assert told(repo, environ, "checkpoint", "--commit", "next")["index"] == index
+
+
+def test_a_checkpoint_of_a_program_that_was_killed_is_left_to_its_program(repo, environ):
+    holdfast(repo, environ, "init")
+    program = TWO_RUNS.replace(
+        "import holdfast\n", KILLED.format("commit").replace("main([", "([") + "import holdfast\n"
+    )
+    run([sys.executable, "-c", program], repo, environ, code=-9)
+    assert warned(repo, environ) == []
+    (said,) = [one for one in told(repo, environ, "doctor")["findings"] if "begun" in one["sentence"]]
+    assert "The next start of the run completes it" in said["sentence"] and said["fix"] == ""
+
+
+def test_a_snapshot_that_no_log_knows_is_told_with_what_can_be_done(repo, environ, mark, tmp_path):
+    environ = {**environ, "HOLDFAST_STORE": str(tmp_path / "another.db")}
+    told(repo, environ, "checkpoint", "known here")
+    assert warned(repo, environ) == []
+    said = [one["sentence"] for one in told(repo, environ, "doctor")["findings"] if "no log here" in one["sentence"]]
+    assert any(f"`holdfast checkpoint --drop {mark['checkpoint_id']}`" in one for one in said)
 
 
 # --- what doctor is there to find does not keep it from finding the rest

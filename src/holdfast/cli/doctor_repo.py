@@ -18,7 +18,20 @@ from holdfast import app, config
 from holdfast.adapters.git import sidecars, workspace, worktrees, ws_intent
 from holdfast.adapters.git.repo import GitWorkspace, top_of
 from holdfast.cli import repo
-from holdfast.cli.doctor_tree import FIX, NAMED, attempt, away, is_readable, listed, look, stopped
+from holdfast.cli.checkpoint import MISSION
+from holdfast.cli.doctor_tree import (
+    FIX,
+    NAMED,
+    attempt,
+    away,
+    is_closed,
+    is_readable,
+    listed,
+    look,
+    opening,
+    stopped,
+    unusable,
+)
 from holdfast.core.errors import HoldfastError
 from holdfast.core.events import KIND_OF, CheckpointStarted, Event, SnapshotKept
 from holdfast.core.position import WEAK
@@ -34,12 +47,15 @@ Kind = TypeVar("Kind", bound=Event)
 
 
 class Here(NamedTuple):
-    """The repository around us with its work trees, the logs that can be read, and the runs whose log cannot be read."""
+    """The repository around us with its work trees, and the logs here."""
 
     place: GitWorkspace
-    states: list[RunState]
+    logs: repo.Logs
     folders: frozenset[str]
-    unread: frozenset[str] = frozenset()
+
+    @property
+    def states(self) -> list[RunState]:
+        return self.logs.states
 
 
 def findings(own: Sequence[str]) -> Iterator[Finding]:
@@ -47,7 +63,7 @@ def findings(own: Sequence[str]) -> Iterator[Finding]:
     try:
         place = repository(own)
     except (HoldfastError, OSError) as problem:
-        yield stopped("repository", problem)
+        yield unusable(top_of(os.getcwd()), problem)
         return
     if place is None:
         return
@@ -67,7 +83,7 @@ def findings(own: Sequence[str]) -> Iterator[Finding]:
 
 def against(place: GitWorkspace, logs: repo.Logs) -> Iterator[Finding]:
     """What is kept of checkpoints, held against the logs."""
-    here = Here(place, logs.states, folders(place, logs.states), frozenset(logs.unread))
+    here = Here(place, logs, folders(place, logs.states))
     for name, check in AGAINST_THE_LOG.items():
         yield from attempt(name, partial(check, here))
 
@@ -114,7 +130,13 @@ def refused(place: GitWorkspace) -> Iterator[Finding]:
         is_folder = os.path.isdir(around) and not os.path.islink(around)
         yield Finding("sidecars", WARN, str(problem), away(place.sidecars if is_folder else around))
         return
-    yield from listed("sidecars", spoiled, lambda one: unusable(place, one))
+    for level, files in by_level(spoiled).items():
+        yield from listed("sidecars", files, partial(unused, place), level)
+
+
+def by_level(spoiled: Sequence[sidecars.Refused]) -> dict[str, list[sidecars.Refused]]:
+    """What a newer Holdfast wrote is no trouble; everything else is."""
+    return {level: [one for one in spoiled if (one.cure == sidecars.NEWER) == (level == OK)] for level in (WARN, OK)}
 
 
 def readable_sidecars(place: GitWorkspace) -> list[Sidecar]:
@@ -137,22 +159,25 @@ def mirrors(here: Here) -> Iterator[Finding]:
     bare = [(name, made.commit or "") for name, made in logged if name not in there]
     present = place.present([*(sha for _, sha in bare), *(one.sha for one in read)])
     bare = [(name, sha) for name, sha in bare if sha in present]
-    yield from listed("sidecars", bare, lambda one: (f"Checkpoint {one[0]} has no sidecar.", FIX))
+    fix = f"{opening(place.sidecars)} && {FIX}" if is_closed(place.sidecars) else FIX
+    yield from listed("sidecars", bare, lambda one: (f"Checkpoint {one[0]} has no sidecar.", fix))
     known = {name for state in here.states for name in state.workspaces}
-    strange = [one for one in read if one.checkpoint_id not in known and one.run_id not in here.unread]
+    strange = [one for one in read if one.checkpoint_id not in known and one.run_id not in here.logs.unread]
     yield from listed(
         "sidecars",
         strange,
         lambda one: (
-            f"Checkpoint {one.checkpoint_id} of run {one.run_id} has a sidecar, and no log here knows it.",
-            "holdfast resume",
+            f"Checkpoint {one.checkpoint_id} of run {one.run_id} has a sidecar, and no log here knows it. It does no harm: "
+            "the run can go on from it where its history is, and `holdfast resume` lists such runs.",
+            "",
         ),
+        OK,
     )
     gone = [one for one in read if one.sha not in present]
     yield from listed("sidecars", gone, lambda one: collected(here, one))
 
 
-def unusable(place: GitWorkspace, one: sidecars.Refused) -> tuple[str, str]:
+def unused(place: GitWorkspace, one: sidecars.Refused) -> tuple[str, str]:
     said = f"{one.path} is not used: {one.why}."
     if one.cure == sidecars.NEWER:
         return f"{said} It does no harm, and a newer Holdfast can read it.", ""
@@ -186,11 +211,13 @@ def snapshots(here: Here) -> Iterator[Finding]:
     )
     yield from listed(
         "checkpoints",
-        [name for name in kept if name not in known and not here.unread],
+        [name for name in kept if name not in known and not here.logs.unread],
         lambda name: (
-            f"Snapshot {name} is kept, and no log here knows it. It may be the only copy of somebody's files.",
-            f"holdfast restore {name}",
+            f"Snapshot {name} is kept, and no log here knows it. It may be the only copy of somebody's files: "
+            f"`holdfast restore {name}` brings them back, `holdfast checkpoint --drop {name}` lets go of it.",
+            "",
         ),
+        OK,
     )
     yield from unkept(here, kept)
     if kept:
@@ -235,9 +262,17 @@ def waiting(here: Here) -> Iterator[Finding]:
     for state in here.states:
         pending = [(state, *one) for one in state.kept_aside.items()]
         yield from listed("kept aside", pending, lambda one: aside(here, kept, *one))
-        if state.checkpoint_open is not None:
-            said = f"Checkpoint {state.checkpoint_open} of run {state.run_id} was begun and not completed."
-            yield Finding("checkpoints", WARN, said, f"holdfast resume {state.run_id}")
+        if state.checkpoint_open is not None and state.run_id not in here.logs.held:
+            yield begun(state)
+
+
+def begun(state: RunState) -> Finding:
+    """What a killed process left: the next start of its program mends it; one taken by hand has no program."""
+    said = f"Checkpoint {state.checkpoint_open} of run {state.run_id} was begun and not completed."
+    if state.mission_id != MISSION:
+        return Finding("checkpoints", OK, f"{said} The next start of the run completes it, or gives it up.")
+    more = "The next one that is taken for this run completes it, or gives it up."
+    return Finding("checkpoints", WARN, f"{said} {more}", f"holdfast checkpoint 'after a crash' {state.run_id}")
 
 
 def aside(here: Here, kept: Collection[str], state: RunState, name: str, snapshot: str) -> tuple[str, str]:
@@ -308,9 +343,9 @@ def clear_sidecars(place: GitWorkspace) -> Iterator[str]:
 def write_sidecars(place: GitWorkspace) -> Iterator[str]:
     read, _ = sidecars.read_all(place.sidecars)
     there = {one.checkpoint_id: one for one in read}
-    states = repo.read_logs().states
-    here = Here(place, states, folders(place, states))
-    for state in states:
+    logs = repo.read_logs()
+    here = Here(place, logs, folders(place, logs.states))
+    for state in logs.states:
         known = {name for name, _ in ours(here, state)}
         for name, made in milestones(state):
             if made.commit and name in known:

@@ -34,6 +34,7 @@ CURES = (
         "",
     ),
 )
+WRITTEN = ("holdfast", "objects", "refs", "refs/holdfast", "refs/holdfast/checkpoints")  # in the git folder
 Item = TypeVar("Item")
 
 
@@ -83,6 +84,16 @@ def away(path: str, folder: str | None = None) -> str:
 
 
 # --- the repository and its index
+
+
+def unusable(top: str, problem: HoldfastError | OSError) -> Finding:
+    """Why the folder that holds `.git` is no work tree of which checkpoints can be taken."""
+    if worktrees.is_moved(top):
+        said = f"{top} is a work tree that was moved, and git looks for it in its old place."
+        return Finding("worktrees", WARN, said, shlex.join(["git", "-C", top, "worktree", "repair"]))
+    if worktrees.is_submodule(top) or os.path.islink(os.path.join(top, ".git")):
+        return Finding("repository", OK, f"No checkpoints of files can be taken here: {problem}")
+    return stopped("repository", problem)
 
 
 def readable(place: GitWorkspace) -> Iterator[Finding]:
@@ -145,13 +156,19 @@ def tracked(place: GitWorkspace) -> Iterator[Finding]:
 
 
 def writable(place: GitWorkspace) -> Iterator[Finding]:
-    for folder in (
-        os.path.join(place.main, ".holdfast"),
-        place.place.common,
-        os.path.join(place.place.common, "objects"),
-    ):
-        if os.path.isdir(folder) and not os.access(folder, os.W_OK | os.X_OK):
-            yield Finding("writable", WARN, f"{folder} cannot be written.", shlex.join(["chmod", "u+rwx", folder]))
+    common = place.place.common
+    ours = (os.path.dirname(place.sidecars), place.sidecars)
+    for folder in (*ours, common, *(os.path.join(common, name) for name in WRITTEN)):
+        if is_closed(folder):
+            yield Finding("writable", WARN, f"{folder} cannot be written.", opening(folder))
+
+
+def is_closed(folder: str) -> bool:
+    return os.path.isdir(folder) and not os.access(folder, os.W_OK | os.X_OK)
+
+
+def opening(folder: str) -> str:
+    return shlex.join(["chmod", "u+rwx", folder])
 
 
 # --- work trees and hooks

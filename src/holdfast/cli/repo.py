@@ -77,10 +77,11 @@ def logged(checkpoint_id: str) -> tuple[RunState, WorkspaceState] | None:
 
 
 class Logs(NamedTuple):
-    """The state of every run here, newest first, and why the log of a run cannot be read."""
+    """The state of every run here, newest first, why the log of a run cannot be read, and the runs that are at work."""
 
     states: list[RunState]
     unread: dict[str, HoldfastError]
+    held: set[str]
 
 
 def states(unfinished: bool = False) -> Iterator[RunState]:
@@ -90,13 +91,14 @@ def states(unfinished: bool = False) -> Iterator[RunState]:
 
 def read_logs(unfinished: bool = False) -> Logs:
     """Reads only; without a store there are none. The store is closed by then: whoever gets these may write."""
-    found = Logs([], {})
+    found = Logs([], {}, set())
     try:
         store = app.open_store(read_only=True)
     except NotFound:
         return found
     with closing(store):
         for head in store.heads(unfinished=unfinished):
+            found.held.update([head.run_id] if head.held else ())
             try:
                 found.states.append(read_head(store, head.run_id, trust_snapshot=True)[0])
             except HoldfastError as problem:
