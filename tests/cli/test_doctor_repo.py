@@ -280,6 +280,42 @@ def test_a_work_tree_that_is_said_to_be_elsewhere_is_told(repo, environ, mark, t
     assert str(tmp_path) in helped(repo, environ)["sentence"]
 
 
+@pytest.mark.parametrize("what", ["deleted", "overwritten", "overwritten again", "both overwritten"])
+def test_a_hook_that_is_no_longer_ours_is_told_and_put_back(repo, environ, mark, what):
+    folder = repo / ".git" / "hooks"
+    first, second = folder / "post-rewrite", folder / "reference-transaction"
+    theirs = "#!/bin/sh\nexit 0\n"
+    if what in ("overwritten again", "both overwritten"):
+        first.write_text(theirs)
+        first.chmod(0o755)
+    holdfast(repo, environ, "init", "--hooks")
+    assert warned(repo, environ) == []
+    if what == "deleted":
+        second.unlink()
+    else:
+        for path in (first, second) if what == "both overwritten" else (first,):
+            path.unlink()
+            path.write_text(theirs + "# another tool\n")
+    (repo / "sub").mkdir()
+    found = helped(repo / "sub", environ)
+    assert ("reference-transaction" if what == "deleted" else "post-rewrite") in found["sentence"]
+    holdfast(repo, environ, "init", "--remove-hooks")
+    assert warned(repo, environ) == []
+
+
+def test_hooks_of_a_relative_place_are_wanted_in_every_work_tree(repo, environ, mark, tmp_path):
+    run(["git", "config", "core.hooksPath", "tools/our hooks"], repo, environ)
+    (repo / "tools").mkdir()
+    (repo / ".git" / "info" / "exclude").write_text("tools/\n")
+    holdfast(repo, environ, "init", "--hooks")
+    run(["git", "worktree", "add", "-q", str(tmp_path / "other")], repo, environ)
+    for standing in (repo, tmp_path / "other"):
+        (found,) = warned(standing, environ)
+        assert found["check"] == "hooks" and str(tmp_path / "other") in found["sentence"]
+    helped(repo, environ)
+    assert (tmp_path / "other" / "tools" / "our hooks" / "reference-transaction").exists()
+
+
 @pytest.mark.parametrize("how", ["removed", "moved", "moved and rewritten"])
 def test_a_milestone_is_ours_although_the_folder_it_was_made_in_is_gone(repo, environ, tmp_path, how):
     holdfast(repo, environ, "init")

@@ -15,7 +15,7 @@ from typing import TypeVar
 from holdfast.adapters.git import hooks, ignoring, worktrees, ws_intent
 from holdfast.adapters.git.repo import GitWorkspace
 from holdfast.adapters.probes.common import EffectError
-from holdfast.adapters.probes.git_runner import Git, complaint
+from holdfast.adapters.probes.git_runner import Git, complaint, find_repository
 from holdfast.core.errors import BadFile, HoldfastError
 from holdfast.engine.health import FAIL, OK, WARN, Finding, what_to_do
 
@@ -186,16 +186,43 @@ def trees(place: GitWorkspace) -> Iterator[Finding]:
 
 def hooked(place: GitWorkspace) -> Iterator[Finding]:
     try:
-        states = hooks.state(place.git)
+        seen = [hooks.sight(git) for git in with_hooks(place)]
     except HoldfastError as problem:
         yield Finding("hooks", OK, f"Holdfast's hooks cannot be here: {problem}")
         return
-    changed = [name for name, state in states.items() if state == "changed"]
+    changed = [(name, one) for one in seen for name in one.changed]
     yield from listed(
         "hooks",
         changed,
-        lambda name: (f"The hook {name} was changed since Holdfast put it there.", "holdfast init --hooks --force"),
+        lambda it: (f"The hook {it[0]} was changed since Holdfast put it there.", hooks_again(place, it[1])),
     )
+    missing = [one for one in seen if one.missing and any(other.was_here for other in seen)]
+    yield from listed(
+        "hooks",
+        missing,
+        lambda one: (
+            f"In {one.folder} there is no {' and no '.join(one.missing)} of Holdfast's, so its hooks do not work in {one.top}.",
+            hooks_again(place, one),
+        ),
+    )
+
+
+def with_hooks(place: GitWorkspace) -> list[Git]:
+    """Git in each work tree that has hooks of its own: in one of them, unless their place is relative."""
+    if not hooks.is_for_each_tree(place.git):
+        return [place.git]
+    tops = [one.path for one in worktrees.list_worktrees(place.git) if worktrees.is_tree(one.path)]
+    return [Git(find_repository(top), place.git.given, place.git.limits.seconds) for top in tops]
+
+
+def hooks_again(place: GitWorkspace, one: hooks.Sight) -> str:
+    """A command that puts our hooks into a work tree, whatever stands there."""
+    steps = [away(path) for path in one.in_the_way]
+    if not os.path.isdir(one.folder):
+        steps.append(shlex.join(["mkdir", "-p", one.folder]))
+    if one.top != place.top:
+        steps.append(shlex.join(["cd", one.top]))
+    return " && ".join([*steps, f"holdfast init --hooks{' --force' * bool(one.changed)}"])
 
 
 CHECKS: dict[str, Callable[[GitWorkspace], Iterator[Finding]]] = {
