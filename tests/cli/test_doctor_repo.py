@@ -390,7 +390,7 @@ def test_a_snapshot_that_no_log_knows_is_told_with_what_can_be_done(repo, enviro
     told(repo, environ, "checkpoint", "known here")
     assert warned(repo, environ) == []
     said = [one["sentence"] for one in told(repo, environ, "doctor")["findings"] if "no log here" in one["sentence"]]
-    assert any(f"`holdfast checkpoint --drop {mark['checkpoint_id']}`" in one for one in said)
+    assert any(f"`holdfast restore {mark['checkpoint_id']}`" in one for one in said)
 
 
 # --- what doctor is there to find does not keep it from finding the rest

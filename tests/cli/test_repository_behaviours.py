@@ -122,7 +122,9 @@ def test_doctor_names_a_folder_that_cannot_be_written(repo, environ, monkeypatch
     os.makedirs(closed, exist_ok=True)
     monkeypatch.setattr(doctor_tree.os, "access", lambda path, mode: path != closed)
     (said,) = doctor_tree.writable(repository.here())
-    assert (said.level, said.sentence) == ("warn", f"{closed} cannot be written.") and said.fix.startswith("chmod ")
+    assert (said.level, said.sentence) == ("warn", f"{closed} cannot be read and written.") and said.fix.startswith(
+        "chmod "
+    )
 
 
 def test_a_sidecar_that_is_missing_from_a_closed_folder_is_written_as_advised(repo, environ, monkeypatch):
@@ -137,6 +139,13 @@ def test_a_sidecar_that_is_missing_from_a_closed_folder_is_written_as_advised(re
     monkeypatch.setattr(doctor_tree.os, "access", lambda path, mode: path != str(folder))
     (said,) = [one for one in doctor_repo.findings(()) if one.check == "sidecars"]
     assert said.fix == f"chmod u+rwx {folder} && holdfast doctor --fix"
+    monkeypatch.setattr(doctor_repo.sidecars, "_open", refuse)
+    (said,) = [one for one in doctor_repo.findings(()) if one.check == "sidecars"]
+    assert (said.fix, "cannot be read" in said.sentence) == (f"chmod u+rwx {folder}", True)
+
+
+def refuse(*given):
+    raise PermissionError(13, "Permission denied")
 
 
 def test_a_preview_says_the_same_in_words_and_in_json(repo, environ):

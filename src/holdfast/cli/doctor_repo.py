@@ -19,6 +19,7 @@ from holdfast.adapters.git import sidecars, workspace, worktrees, ws_intent
 from holdfast.adapters.git.repo import GitWorkspace, top_of
 from holdfast.cli import repo
 from holdfast.cli.checkpoint import MISSION
+from holdfast.cli.doctor_sidecars import refused, usable
 from holdfast.cli.doctor_tree import (
     FIX,
     NAMED,
@@ -115,40 +116,16 @@ def folders(place: GitWorkspace, states: list[RunState]) -> frozenset[str]:
     gone = {folder for folder in {made.repo for _, made in every} if not worktrees.is_tree(folder)}
     if not gone:
         return frozenset(known)
-    names = {*workspace.kept(place.git), *(one.checkpoint_id for one in readable_sidecars(place))}
+    names = {*workspace.kept(place.git), *(one.checkpoint_id for one in usable(place) or ())}
     shas = place.present(sha for _, made in every for sha in (made.commit, made.snapshot) if sha)
     left = {made.repo for name, made in every if name in names or not shas.isdisjoint({made.commit, made.snapshot})}
     return frozenset(known | (gone & left))
 
 
-def refused(place: GitWorkspace) -> Iterator[Finding]:
-    """Files in the folder of sidecars that are none; or the folder itself, if it cannot be read."""
-    try:
-        _, spoiled = sidecars.read_all(place.sidecars)
-    except sidecars.SidecarsUnreadable as problem:
-        around = os.path.dirname(place.sidecars)
-        is_folder = os.path.isdir(around) and not os.path.islink(around)
-        yield Finding("sidecars", WARN, str(problem), away(place.sidecars if is_folder else around))
-        return
-    for level, files in by_level(spoiled).items():
-        yield from listed("sidecars", files, partial(unused, place), level)
-
-
-def by_level(spoiled: Sequence[sidecars.Refused]) -> dict[str, list[sidecars.Refused]]:
-    """What a newer Holdfast wrote is no trouble; everything else is."""
-    return {level: [one for one in spoiled if (one.cure == sidecars.NEWER) == (level == OK)] for level in (WARN, OK)}
-
-
-def readable_sidecars(place: GitWorkspace) -> list[Sidecar]:
-    """Those that can be used; what cannot is told by `refused`."""
-    try:
-        return sidecars.read_all(place.sidecars)[0]
-    except sidecars.SidecarsUnreadable:
-        return []
-
-
 def mirrors(here: Here) -> Iterator[Finding]:
-    place, read = here.place, readable_sidecars(here.place)
+    place, read = here.place, usable(here.place)
+    if read is None:
+        return  # what is in the folder is not known
     there = {one.checkpoint_id for one in read}
     logged = [
         (name, made)
@@ -175,15 +152,6 @@ def mirrors(here: Here) -> Iterator[Finding]:
     )
     gone = [one for one in read if one.sha not in present]
     yield from listed("sidecars", gone, lambda one: collected(here, one))
-
-
-def unused(place: GitWorkspace, one: sidecars.Refused) -> tuple[str, str]:
-    said = f"{one.path} is not used: {one.why}."
-    if one.cure == sidecars.NEWER:
-        return f"{said} It does no harm, and a newer Holdfast can read it.", ""
-    return said, FIX if one.cure == sidecars.MEND else away(
-        one.path, os.path.dirname(place.sidecars)
-    ) if one.cure else ""
 
 
 def collected(here: Here, one: Sidecar) -> tuple[str, str]:
@@ -214,7 +182,7 @@ def snapshots(here: Here) -> Iterator[Finding]:
         [name for name in kept if name not in known and not here.logs.unread],
         lambda name: (
             f"Snapshot {name} is kept, and no log here knows it. It may be the only copy of somebody's files: "
-            f"`holdfast restore {name}` brings them back, `holdfast checkpoint --drop {name}` lets go of it.",
+            f"`holdfast restore {name}` brings them back into a work tree of their own, and it stays kept.",
             "",
         ),
         OK,

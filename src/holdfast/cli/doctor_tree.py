@@ -160,11 +160,11 @@ def writable(place: GitWorkspace) -> Iterator[Finding]:
     ours = (os.path.dirname(place.sidecars), place.sidecars)
     for folder in (*ours, common, *(os.path.join(common, name) for name in WRITTEN)):
         if is_closed(folder):
-            yield Finding("writable", WARN, f"{folder} cannot be written.", opening(folder))
+            yield Finding("writable", WARN, f"{folder} cannot be read and written.", opening(folder))
 
 
 def is_closed(folder: str) -> bool:
-    return os.path.isdir(folder) and not os.access(folder, os.W_OK | os.X_OK)
+    return os.path.isdir(folder) and not os.access(folder, os.R_OK | os.W_OK | os.X_OK)
 
 
 def opening(folder: str) -> str:
