@@ -10,6 +10,7 @@ import socket
 import subprocess
 import sys
 
+import apsw
 import pytest
 
 from holdfast.core import stops
@@ -424,6 +425,23 @@ def test_a_store_that_cannot_be_read_is_one_finding_among_the_others(repo, envir
     assert not any("no log here knows" in one["sentence"] for one in found)
     mended = warned(repo, environ, "--fix")
     assert {one["check"] for one in mended} == {"store", "worktrees"} and database.read_bytes() == before
+
+
+def test_a_log_that_cannot_be_read_is_named_and_its_mirrors_are_not_called_strange(repo, environ, mark):
+    database = repo / ".holdfast" / "holdfast.db"
+    connection = apsw.Connection(str(database))
+    connection.execute("delete from events where place % (1 << 32) = 2")
+    connection.execute("delete from snapshots")
+    connection.close()
+    found = told(repo, environ, "doctor", code=stops.exit_code("log_damaged"))["findings"]
+    assert "log_damaged" in {one["reason"] for one in found}
+    assert not [one for one in found if "no log here knows" in one["sentence"]]
+
+
+def test_in_a_folder_that_is_gone_the_store_is_looked_at_all_the_same(tmp_path, environ):
+    environ = {**environ, "HOLDFAST_STORE": str(tmp_path / "store.db")}
+    command = f"mkdir gone && cd gone && rmdir ../gone && {sys.executable} -m holdfast doctor"
+    assert "no store" in run(["sh", "-c", command], tmp_path, environ)
 
 
 @pytest.mark.parametrize("what", ["head", "config", "owner"])

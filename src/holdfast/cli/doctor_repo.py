@@ -78,7 +78,7 @@ def findings(own: Sequence[str]) -> Iterator[Finding]:
     except HoldfastError:
         yield Finding("sidecars", OK, "Sidecars and snapshots are not compared with the log, which cannot be read.")
         return
-    yield from (failed("runs", problem) for problem in logs.unread.values())
+    yield from (failed("runs", problem) for problem in list(logs.unread.values())[:NAMED])
     yield from attempt("worktrees", partial(against, place, logs))
 
 
@@ -91,10 +91,10 @@ def against(place: GitWorkspace, logs: repo.Logs) -> Iterator[Finding]:
 
 def repository(own: Sequence[str]) -> GitWorkspace | None:
     """The work tree around us; None outside of one, and in a bare repository, which has none."""
-    folder = os.getcwd()
     try:
+        folder = os.getcwd()
         top = top_of(folder)
-    except HoldfastError:
+    except (HoldfastError, FileNotFoundError):  # nor is there one in a folder that is gone
         return None
     if not os.path.lexists(os.path.join(top, ".git")):
         return None
