@@ -10,7 +10,7 @@ import pytest
 
 from holdfast.adapters.git import touched as module
 from holdfast.adapters.git.touched import CHECKED, between, touched
-from holdfast.adapters.git.worktrees import Orphan, Worktree, list_worktrees, orphans, parse
+from holdfast.adapters.git.worktrees import GONE, Orphan, Worktree, list_worktrees, orphans, parse
 from holdfast.adapters.probes import EffectError
 from holdfast.adapters.probes.programs import Finished
 from holdfast.core.guards import Scope, Touched, fresh, judge
@@ -69,7 +69,7 @@ def mended(kit):
 def test_a_folder_that_is_gone_is_an_orphan_and_pruning_helps(kit, tmp_path):
     kit.git("worktree", "add", "-q", "--detach", str(tmp_path / "other"))
     shutil.rmtree(tmp_path / "other")
-    assert orphans(kit.runner()) == [Orphan(str(tmp_path / "other"), "its folder is gone")]
+    assert orphans(kit.runner()) == [Orphan(str(tmp_path / "other"), GONE)]
     mended(kit)
 
 
@@ -78,6 +78,18 @@ def test_a_locked_one_may_be_away(kit, tmp_path):
     kit.git("worktree", "lock", str(tmp_path / "other"))
     shutil.rmtree(tmp_path / "other")
     assert orphans(kit.runner()) == []
+
+
+def test_what_was_moved_is_repaired_before_what_is_gone_is_forgotten(kit, tmp_path):
+    for name in ("a", "b"):
+        kit.git("worktree", "add", "-q", "--detach", str(tmp_path / name))
+    shutil.rmtree(tmp_path / "a")
+    (tmp_path / "b").rename(tmp_path / "moved")
+    fixes = [one.fix for one in orphans(kit.runner())]
+    assert fixes == [f"git worktree repair {tmp_path / 'moved'}", "git worktree prune"]
+    for fix in fixes:
+        subprocess.run(fix, shell=True, cwd=kit.top, env=kit.environ, check=True, capture_output=True)
+    assert orphans(kit.runner()) == [] and str(tmp_path / "moved") in {one.path for one in list_worktrees(kit.runner())}
 
 
 @pytest.mark.parametrize(

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import shutil
 import socket
 import subprocess
 import sys
 
+import apsw
 import pytest
 
+from holdfast.core import stops
 from tests.cli.test_checkpoint import environ, holdfast, home, repo, run, told
 
 __all__ = ["environ", "home", "repo"]  # fixtures
@@ -24,15 +28,18 @@ with holdfast.run('mission', new=True) as run:
 """
 
 
-def warned(repo, environ):
-    return [one for one in told(repo, environ, "doctor")["findings"] if one["level"] != "ok"]
+def warned(repo, environ, *words):
+    command = [sys.executable, "-m", "holdfast", "doctor", "--json", *words]
+    done = subprocess.run(command, cwd=repo, env=environ, capture_output=True, text=True, check=False)
+    found = [one for one in json.loads(done.stdout)["findings"] if one["level"] != "ok"]
+    reasons = [one["reason"] for one in found if one["level"] == "fail"]
+    assert done.returncode == (stops.exit_code(reasons[0]) if reasons else 0), found
+    return found
 
 
 def follow(repo, environ, advice):
     """Do what was advised, as somebody would who copies it from the terminal."""
-    words = (
-        advice.replace("holdfast ", f"{sys.executable} -m holdfast ", 1) if advice.startswith("holdfast ") else advice
-    )
+    words = re.sub(r"(^|&& )holdfast ", rf"\1{sys.executable} -m holdfast ", advice)
     done = subprocess.run(["sh", "-c", words], cwd=repo, env=environ, capture_output=True, text=True, check=False)
     assert done.returncode == 0, (advice, done.stderr)
     return done.stdout
@@ -116,7 +123,8 @@ def test_what_is_no_sidecar_is_taken_away_as_advised(repo, environ, mark, what, 
 
 def test_a_sidecar_of_a_newer_holdfast_needs_no_command(repo, environ, mark):
     (repo / ".holdfast" / "checkpoints" / "x.json").write_text('{"schema_version": 99}')
-    (found,) = warned(repo, environ)
+    assert warned(repo, environ) == []
+    (found,) = [one for one in told(repo, environ, "doctor")["findings"] if one["check"] == "sidecars"]
     assert found["fix"] == "" and "a newer Holdfast can read it" in found["sentence"]
 
 
@@ -226,8 +234,244 @@ def test_an_index_that_git_cannot_read_is_told_and_can_be_made_anew(repo, enviro
     assert (repo / "a.txt").read_text() == "changed\n" and (repo / ".holdfast").is_dir()
 
 
+@pytest.mark.parametrize("spoiled", ["main", "linked"])
+def test_the_index_that_is_made_anew_is_the_one_that_git_cannot_read(repo, environ, mark, tmp_path, spoiled):
+    other = tmp_path / "other tree"
+    run(["git", "worktree", "add", "-q", "-b", "other", str(other)], repo, environ)
+    (linked,) = repo.glob(".git/worktrees/*/index")
+    sound, bad = (linked, repo / ".git" / "index") if spoiled == "main" else (repo / ".git" / "index", linked)
+    for tree in (repo, other):
+        (tree / "staged.txt").write_text("staged\n")
+        run(["git", "add", "staged.txt"], tree, environ)
+    bad.write_bytes(b"no index at all")
+    before = sound.read_bytes()
+    found = helped(other, environ)
+    assert found["check"] == "index" and str(bad) in found["sentence"] and sound.read_bytes() == before
+
+
+@pytest.mark.parametrize("what", ["link", "folder", "UTF-16"])
+def test_a_rule_that_cannot_stand_in_gitignore_goes_where_git_looks_too(repo, environ, tmp_path, what):
+    path = repo / ".gitignore"
+    if what == "link":
+        path.symlink_to(tmp_path / "elsewhere")
+    elif what == "folder":
+        path.mkdir()
+    else:
+        path.write_bytes("*.o\r\n".encode("utf-16"))
+    holdfast(repo, environ, "init", code=65)
+    (repo / "sub").mkdir()
+    assert helped(repo / "sub", environ)["fix"] == "holdfast init --exclude"
+    assert holdfast(repo, environ, "init", "--exclude").startswith("Everything was set up already.")
+
+
+@pytest.mark.parametrize("stand", ["subfolder", "linked"])
+def test_our_files_are_taken_out_of_the_index_that_has_them(repo, environ, mark, tmp_path, stand):
+    standing = tmp_path / "other" if stand == "linked" else repo / "sub"
+    run(["git", "worktree", "add", "-q", str(tmp_path / "other")], repo, environ)
+    (repo / "sub").mkdir()
+    run(["git", "add", "-f", ".holdfast/holdfast.db"], repo, environ)
+    helped(standing, environ)
+    assert (repo / ".holdfast" / "holdfast.db").exists()
+
+
 def test_a_work_tree_that_is_said_to_be_elsewhere_is_told(repo, environ, mark, tmp_path):
     run(["git", "config", "core.worktree", ".."], repo, environ)
     assert warned(repo, environ) == []
     run(["git", "config", "core.worktree", str(tmp_path)], repo, environ)
     assert str(tmp_path) in helped(repo, environ)["sentence"]
+
+
+@pytest.mark.parametrize("what", ["deleted", "overwritten", "overwritten again", "both overwritten"])
+def test_a_hook_that_is_no_longer_ours_is_told_and_put_back(repo, environ, mark, what):
+    folder = repo / ".git" / "hooks"
+    first, second = folder / "post-rewrite", folder / "reference-transaction"
+    theirs = "#!/bin/sh\nexit 0\n"
+    if what in ("overwritten again", "both overwritten"):
+        first.write_text(theirs)
+        first.chmod(0o755)
+    holdfast(repo, environ, "init", "--hooks")
+    assert warned(repo, environ) == []
+    if what == "deleted":
+        second.unlink()
+    else:
+        for path in (first, second) if what == "both overwritten" else (first,):
+            path.unlink()
+            path.write_text(theirs + "# another tool\n")
+    (repo / "sub").mkdir()
+    found = helped(repo / "sub", environ)
+    assert ("reference-transaction" if what == "deleted" else "post-rewrite") in found["sentence"]
+    holdfast(repo, environ, "init", "--remove-hooks")
+    assert warned(repo, environ) == []
+
+
+def test_hooks_of_a_relative_place_are_wanted_in_every_work_tree(repo, environ, mark, tmp_path):
+    run(["git", "config", "core.hooksPath", "tools/our hooks"], repo, environ)
+    (repo / "tools").mkdir()
+    (repo / ".git" / "info" / "exclude").write_text("tools/\n")
+    holdfast(repo, environ, "init", "--hooks")
+    run(["git", "worktree", "add", "-q", str(tmp_path / "other")], repo, environ)
+    for standing in (repo, tmp_path / "other"):
+        (found,) = warned(standing, environ)
+        assert found["check"] == "hooks" and str(tmp_path / "other") in found["sentence"]
+    helped(repo, environ)
+    assert (tmp_path / "other" / "tools" / "our hooks" / "reference-transaction").exists()
+
+
+@pytest.mark.parametrize("how", ["removed", "moved", "moved and rewritten"])
+def test_a_milestone_is_ours_although_the_folder_it_was_made_in_is_gone(repo, environ, tmp_path, how):
+    holdfast(repo, environ, "init")
+    run(["git", "add", "-A"], repo, environ)
+    run(["git", "commit", "-q", "-m", "ready"], repo, environ)
+    tree = tmp_path / "tree" if how == "removed" else repo
+    if how == "removed":
+        run(["git", "worktree", "add", "-q", "-b", "other", str(tree)], repo, environ)
+    run([sys.executable, "-c", TWO_RUNS], tree, environ)
+    if how == "removed":
+        run(["git", "merge", "-q", "other"], repo, environ)
+        run(["git", "worktree", "remove", str(tree)], repo, environ)
+    else:
+        repo = repo.rename(tmp_path / "elsewhere")
+    folder = repo / ".holdfast" / "checkpoints"
+    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+    if how == "moved and rewritten":
+        run(["git", "commit", "-q", "--amend", "--no-edit", "--date", "2020-01-01T00:00:00Z"], repo, environ)
+        run(
+            ["sh", "-c", "git for-each-ref --format='delete %(refname)' refs/holdfast | git update-ref --stdin"],
+            repo,
+            environ,
+        )
+        forget(repo, environ)
+        assert helped(repo, environ)["fix"] == "holdfast doctor --fix"
+        return
+    for path in folder.iterdir():
+        path.unlink()
+    assert [one["fix"] for one in warned(repo, environ)] == ["holdfast doctor --fix"] * 2
+    follow(repo, environ, "holdfast doctor --fix")
+    assert warned(repo, environ) == [] and {path.name: path.read_bytes() for path in folder.iterdir()} == before
+
+
+KILLED = """
+import os, signal
+from holdfast.adapters.git.repo import GitWorkspace
+from holdfast.cli.main import main
+setattr(GitWorkspace, {!r}, lambda *given: os.kill(os.getpid(), signal.SIGKILL))
+main(['checkpoint', '--commit', 'part'])
+"""
+
+
+@pytest.mark.parametrize(("moment", "index"), [("commit", 0), ("patch_id", 1)])
+def test_a_checkpoint_by_hand_that_was_killed_is_completed_or_given_up(repo, environ, moment, index):
+    holdfast(repo, environ, "init")
+    (repo / "a.txt").write_text("a\n")
+    run([sys.executable, "-c", KILLED.format(moment)], repo, environ, code=-9)
+    (repo / "a.txt").write_text("changed since\n")
+    (found,) = warned(repo, environ)
+    assert "was begun and not completed" in found["sentence"]
+    (repo / "sub").mkdir()
+    follow(repo / "sub", environ, found["fix"])
+    if moment == "commit":
+        assert "nothing waits for it" in helped(repo, environ)["sentence"]
+    assert warned(repo, environ) == []
+    assert told(repo, environ, "checkpoint", "--commit", "next")["index"] == index
+
+
+def test_a_checkpoint_of_a_program_that_was_killed_is_left_to_its_program(repo, environ):
+    holdfast(repo, environ, "init")
+    program = TWO_RUNS.replace(
+        "import holdfast\n", KILLED.format("commit").replace("main([", "([") + "import holdfast\n"
+    )
+    run([sys.executable, "-c", program], repo, environ, code=-9)
+    assert warned(repo, environ) == []
+    (said,) = [one for one in told(repo, environ, "doctor")["findings"] if "begun" in one["sentence"]]
+    assert "The next start of the run completes it" in said["sentence"] and said["fix"] == ""
+
+
+def test_a_snapshot_that_no_log_knows_is_told_with_what_can_be_done(repo, environ, mark, tmp_path):
+    environ = {**environ, "HOLDFAST_STORE": str(tmp_path / "another.db")}
+    told(repo, environ, "checkpoint", "known here")
+    assert warned(repo, environ) == []
+    said = [one["sentence"] for one in told(repo, environ, "doctor")["findings"] if "no log here" in one["sentence"]]
+    assert any(f"`holdfast restore {mark['checkpoint_id']}`" in one for one in said)
+
+
+# --- what doctor is there to find does not keep it from finding the rest
+
+
+def spoil(database):
+    database.write_bytes(os.urandom(8192))
+
+
+def roll_back(database):
+    """The database as it was before the newest events, beside a witness that knows of them."""
+    shutil.copy2(database.with_name("older"), database)
+
+
+@pytest.mark.parametrize(("harm", "reason"), [(spoil, "store_foreign"), (roll_back, "tail_lost")])
+def test_a_store_that_cannot_be_read_is_one_finding_among_the_others(repo, environ, mark, tmp_path, harm, reason):
+    database = repo / ".holdfast" / "holdfast.db"
+    shutil.copy2(database, database.with_name("older"))
+    told(repo, environ, "checkpoint", "newer")
+    for end in ("-wal", "-shm"):
+        database.with_name(f"holdfast.db{end}").unlink(missing_ok=True)
+    harm(database)
+    (repo / ".holdfast" / "checkpoints" / "x.json").write_text("{")
+    run(["git", "worktree", "add", "-q", str(tmp_path / "other")], repo, environ)
+    shutil.rmtree(tmp_path / "other")
+    before = database.read_bytes()
+    found = warned(repo, environ)
+    assert [one["reason"] for one in found if one["level"] == "fail"] == [reason]
+    assert not any("says what is wrong" in one["sentence"] for one in found)
+    assert {one["check"] for one in found} == {"store", "sidecars", "worktrees"}
+    assert not any("no log here knows" in one["sentence"] for one in found)
+    mended = warned(repo, environ, "--fix")
+    assert {one["check"] for one in mended} == {"store", "worktrees"} and database.read_bytes() == before
+
+
+def test_a_log_that_cannot_be_read_is_named_and_its_mirrors_are_not_called_strange(repo, environ, mark):
+    database = repo / ".holdfast" / "holdfast.db"
+    connection = apsw.Connection(str(database))
+    connection.execute("delete from events where place % (1 << 32) = 2")
+    connection.execute("delete from snapshots")
+    connection.close()
+    found = told(repo, environ, "doctor", code=stops.exit_code("log_damaged"))["findings"]
+    assert "log_damaged" in {one["reason"] for one in found}
+    assert not [one for one in found if "no log here knows" in one["sentence"]]
+
+
+def test_in_a_folder_that_is_gone_the_store_is_looked_at_all_the_same(tmp_path, environ):
+    environ = {**environ, "HOLDFAST_STORE": str(tmp_path / "store.db")}
+    command = f"mkdir gone && cd gone && rmdir ../gone && {sys.executable} -m holdfast doctor"
+    assert "no store" in run(["sh", "-c", command], tmp_path, environ)
+
+
+@pytest.mark.parametrize("what", ["head", "config", "owner"])
+def test_a_repository_that_git_cannot_read_is_a_finding_with_its_reason(repo, environ, mark, what):
+    (repo / ".holdfast" / "checkpoints" / "x.json").write_text("{")
+    if what == "head":
+        (repo / ".git" / "HEAD").write_text("garbage\n")
+    elif what == "config":
+        (repo / ".git" / "config").write_text("[[[\n")
+    elif os.geteuid() == 0:
+        os.chown(repo, 1234, 1234)
+    else:
+        pytest.skip("only root can give a folder to somebody else")
+    found = warned(repo, environ)
+    assert [(one["check"], one["level"]) for one in found] == [("repository", "fail"), ("sidecars", "warn")]
+    assert found[0]["reason"] == "bad_input" and "let the run go on" not in found[0]["sentence"]
+    if what == "owner":
+        follow(repo, environ, found[0]["fix"])
+        assert [one["check"] for one in warned(repo, environ)] == ["sidecars"]
+    assert [one["check"] for one in warned(repo, environ, "--fix")] == ([] if what == "owner" else ["repository"])
+
+
+def test_a_link_in_the_place_of_our_folder_is_told_and_moved_away(repo, environ, tmp_path):
+    holdfast(repo, environ, "init")
+    (tmp_path / "elsewhere").mkdir()
+    (repo / ".holdfast").symlink_to(tmp_path / "elsewhere")
+    run(["git", "worktree", "add", "-q", str(tmp_path / "other")], repo, environ)
+    shutil.rmtree(tmp_path / "other")
+    found = warned(repo, environ)
+    assert {"store", "ignored", "worktrees"} <= {one["check"] for one in found}
+    assert [one["reason"] for one in found if one["level"] == "fail"] == ["store_foreign"]
+    follow(repo, environ, found[0]["fix"])
+    assert {one["check"] for one in warned(repo, environ)} == {"worktrees"}

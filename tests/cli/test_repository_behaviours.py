@@ -9,7 +9,8 @@ import sys
 
 import pytest
 
-from holdfast.cli import doctor_repo
+from holdfast.cli import doctor_repo, doctor_tree
+from holdfast.cli import repo as repository
 from tests.cli.test_checkpoint import environ, holdfast, home, repo, run, told
 
 __all__ = ["environ", "home", "repo"]  # fixtures
@@ -47,6 +48,7 @@ def test_doctor_says_of_each_sidecar_why_it_is_not_used_and_puts_it_aside(repo, 
     (folder / "c1.json").write_text(json.dumps(SIDECAR))
     said = [one["sentence"] for one in findings(repo, environ, "sidecars")]
     assert any("no log here knows it" in one for one in said), "another run's"
+    assert {one["level"] for one in findings(repo, environ, "sidecars") if "no log here" in one["sentence"]} == {"ok"}
     assert any("git no longer has" in one for one in said), "dangling"
 
 
@@ -79,14 +81,71 @@ def test_doctor_names_a_worktree_that_is_gone_and_its_advice_helps(repo, environ
     assert findings(repo, environ, "worktrees") == []
 
 
-def test_doctor_names_a_folder_that_cannot_be_written(repo, environ, monkeypatch):
+@pytest.mark.parametrize("stand", ["main", "moved", "moved far"])
+def test_a_worktree_that_was_moved_is_found_again_with_what_is_staged_in_it(repo, environ, tmp_path, stand):
+    other = tmp_path / "other"
+    run(["git", "worktree", "add", "-q", str(other)], repo, environ)
+    (other / "staged.txt").write_text("staged\n")
+    run(["git", "add", "staged.txt"], other, environ)
+    far = tmp_path / "far" / "away"
+    moved = far / "moved" if stand == "moved far" else tmp_path / "moved there"
+    far.mkdir(parents=True)
+    other.rename(moved)
+    (moved / "sub").mkdir()
+    if stand == "moved far":
+        (said,) = findings(repo, environ, "worktrees")
+        assert "If you moved it, run `git worktree repair` in it" in said["sentence"]
+    standing = repo if stand == "main" else moved / "sub"
+    (said,) = findings(standing, environ, "worktrees")
+    assert said["level"] == "warn"
+    run(["sh", "-c", said["fix"]], standing, environ)
+    assert findings(repo, environ, "worktrees") == findings(moved, environ, "worktrees") == []
+    assert run(["git", "diff", "--cached", "--name-only"], moved, environ) == "staged.txt\n"
+
+
+def test_doctor_says_of_a_submodule_that_it_takes_no_checkpoints_there(repo, environ, tmp_path):
+    within = ["git", "-c", "protocol.file.allow=always", "submodule", "--quiet", "add", str(repo), "within"]
+    run(["git", "init", "-q", str(tmp_path / "outer")], tmp_path, environ)
+    run(within, tmp_path / "outer", environ)
+    (said,) = findings(tmp_path / "outer" / "within", environ, "repository")
+    assert said["level"] == "ok" and "does not name it back" in said["sentence"]
+
+
+@pytest.mark.parametrize(
+    "closed", [".git", ".git/objects", ".git/refs/holdfast/checkpoints", ".holdfast", ".holdfast/checkpoints"]
+)
+def test_doctor_names_a_folder_that_cannot_be_written(repo, environ, monkeypatch, closed):
     for name in [name for name in os.environ if name.startswith(("HOLDFAST_", "GIT_"))]:
         monkeypatch.delenv(name)
     monkeypatch.chdir(repo)
-    closed = str(repo / ".git" / "objects")
-    monkeypatch.setattr(doctor_repo.os, "access", lambda path, mode: path != closed)
-    (said,) = doctor_repo.writable(doctor_repo.repo.here())
-    assert (said.level, said.sentence) == ("warn", f"{closed} cannot be written.") and said.fix.startswith("chmod ")
+    closed = str(repo / closed)
+    os.makedirs(closed, exist_ok=True)
+    monkeypatch.setattr(doctor_tree.os, "access", lambda path, mode: path != closed)
+    (said,) = doctor_tree.writable(repository.here())
+    assert (said.level, said.sentence) == ("warn", f"{closed} cannot be read and written.") and said.fix.startswith(
+        "chmod "
+    )
+
+
+def test_a_sidecar_that_is_missing_from_a_closed_folder_is_written_as_advised(repo, environ, monkeypatch):
+    holdfast(repo, environ, "init")
+    (repo / "a.txt").write_text("a\n")
+    mark = told(repo, environ, "checkpoint", "--commit", "a")
+    folder = repo / ".holdfast" / "checkpoints"
+    (folder / f"{mark['checkpoint_id']}.json").unlink()
+    for name in [name for name in os.environ if name.startswith(("HOLDFAST_", "GIT_"))]:
+        monkeypatch.delenv(name)
+    monkeypatch.chdir(repo)
+    monkeypatch.setattr(doctor_tree.os, "access", lambda path, mode: path != str(folder))
+    (said,) = [one for one in doctor_repo.findings(()) if one.check == "sidecars"]
+    assert said.fix == f"chmod u+rwx {folder} && holdfast doctor --fix"
+    monkeypatch.setattr(doctor_repo.sidecars, "_open", refuse)
+    (said,) = [one for one in doctor_repo.findings(()) if one.check == "sidecars"]
+    assert (said.fix, "cannot be read" in said.sentence) == (f"chmod u+rwx {folder}", True)
+
+
+def refuse(*given):
+    raise PermissionError(13, "Permission denied")
 
 
 def test_a_preview_says_the_same_in_words_and_in_json(repo, environ):

@@ -98,9 +98,9 @@ def test_a_snapshot_that_no_log_knows_is_never_to_be_dropped_and_its_sidecar_des
     mark = told(repo, environ, "checkpoint", "--commit", "part a")
     for path in (repo / ".holdfast").glob("holdfast.db*"):
         path.unlink()
-    fixes = [row["fix"] for row in told(repo, environ, "doctor")["findings"]]
-    assert not [fix for fix in fixes if "--drop" in fix]
-    assert f"holdfast restore {plain}" in fixes
+    said = [f"{row['sentence']} {row['fix']}" for row in told(repo, environ, "doctor")["findings"]]
+    assert not [line for line in said if "--drop" in line]
+    assert [line for line in said if f"holdfast restore {plain}" in line]
     holdfast(repo, environ, "restore", plain)
     rows = {row["checkpoint_id"]: row for row in told(repo, environ, "checkpoint", "--list")["checkpoints"]}
     said = json.loads((repo / ".holdfast" / "checkpoints" / f"{mark['checkpoint_id']}.json").read_text())

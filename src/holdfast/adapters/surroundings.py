@@ -61,9 +61,10 @@ def _mode(path: str) -> int:
 def drafts(place: str) -> list[str]:
     """What an interrupted creation of this store left, old enough that nobody is still at it."""
     folder, name = os.path.split(place)
-    if not os.path.isdir(folder):
-        return []
-    found = (entry for entry in os.scandir(folder) if entry.name.startswith(f"{name}.new-"))
+    try:
+        found = [entry for entry in os.scandir(folder) if entry.name.startswith(f"{name}.new-")]
+    except OSError:
+        return []  # a folder that is not there, or that hides what is in it
     return sorted(entry.path for entry in found if _is_stale(entry))
 
 

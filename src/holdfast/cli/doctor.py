@@ -14,9 +14,9 @@ from holdfast.adapters import surroundings
 from holdfast.cli.output import emit, escape, json_option, say
 from holdfast.cli.render import paint
 from holdfast.core import stops
-from holdfast.core.errors import HoldfastError, TailLost, UsageError
+from holdfast.core.errors import HoldfastError, StoreForeign, TailLost, UsageError
 from holdfast.core.state import seal
-from holdfast.engine.health import FAIL, Finding, Seen, drifted_snapshots, examine, what_to_do
+from holdfast.engine.health import FAIL, Finding, Seen, drifted_snapshots, examine, failed
 from holdfast.engine.log import read_head
 from holdfast.ports import Store
 
@@ -33,18 +33,42 @@ def command(fix: bool, accept_loss: bool, as_json: bool) -> int:
     """Check the store, the disk, the clock and the runs here."""
     if accept_loss and not fix:
         raise UsageError("--accept-loss needs --fix.", advice="`holdfast doctor --fix --accept-loss` does both.")
-    where = config.load()
     around = import_module("holdfast.cli.doctor_repo")  # starts git
-    done = [*repair(where, accept_loss), *around.repair()] if fix else []
-    findings = [*diagnose(where), *around.findings()]
+    where = placed()
+    own = where.files if isinstance(where, config.Config) else ()
+    deeds = [*repair(where, accept_loss), *around.repair(own)] if fix else []
+    done = [deed for deed in deeds if isinstance(deed, str)]
+    undone = [deed for deed in deeds if isinstance(deed, Finding)]
+    findings = once([*diagnose(where), *around.findings(own), *undone])
     if as_json:
-        emit({"store": where.shown, "findings": [item._asdict() for item in findings], "done": done})
+        emit({"store": shown(where), "findings": [item._asdict() for item in findings], "done": done})
     else:
         show(findings, done)
     return exit_code(findings)
 
 
-def diagnose(where: config.Config) -> Iterator[Finding]:
+def placed() -> config.Config | StoreForeign:
+    """Where the store is; or that something that is not ours has its place."""
+    try:
+        return config.load()
+    except StoreForeign as problem:
+        return problem
+
+
+def shown(where: config.Config | StoreForeign) -> str:
+    return where.place if isinstance(where, StoreForeign) else where.shown
+
+
+def once(findings: list[Finding]) -> list[Finding]:
+    """The same sentence is said once, by whoever said it first."""
+    return list({item.sentence: item for item in reversed(findings)}.values())[::-1]
+
+
+def diagnose(where: config.Config | StoreForeign) -> Iterator[Finding]:
+    if isinstance(where, StoreForeign):
+        away = import_module("holdfast.cli.doctor_tree").away
+        yield failed("store", where)._replace(fix=away(where.place))
+        return
     seen = look_around(where)
     try:
         store = app.open_configured(where, read_only=True)
@@ -81,14 +105,15 @@ def show(findings: list[Finding], done: list[str]) -> None:
 # --- repairs
 
 
-def repair(where: config.Config, accept_loss: bool) -> Iterator[str]:
+def repair(where: config.Config | StoreForeign, accept_loss: bool) -> Iterator[str | Finding]:
     """Mirrors only. The log is never changed, and nothing that cannot be rebuilt is deleted."""
+    if isinstance(where, StoreForeign):
+        return
     try:
         if app.has_store(where):
             yield from repair_store(where, accept_loss)
     except HoldfastError as problem:
-        problem.advice = what_to_do(problem)
-        raise
+        yield failed("store", problem)
     for path in [] if where.on_server else surroundings.remove_drafts(where.place):
         yield f"Removed the unfinished draft {path}."
 

@@ -9,14 +9,30 @@ import os
 import shlex
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import closing
-from typing import Any, TypeVar
+from functools import partial
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
-from holdfast import app
-from holdfast.adapters.git import hooks, ignoring, sidecars, workspace, worktrees, ws_intent
-from holdfast.adapters.git.repo import GitWorkspace
+from holdfast import app, config
+from holdfast.adapters.git import sidecars, workspace, worktrees, ws_intent
+from holdfast.adapters.git.repo import GitWorkspace, top_of
 from holdfast.cli import repo
+from holdfast.cli.checkpoint import MISSION
+from holdfast.cli.doctor_sidecars import refused, usable
+from holdfast.cli.doctor_tree import (
+    FIX,
+    NAMED,
+    attempt,
+    away,
+    is_closed,
+    is_readable,
+    listed,
+    look,
+    opening,
+    stopped,
+    unusable,
+)
 from holdfast.core.errors import HoldfastError
 from holdfast.core.events import KIND_OF, CheckpointStarted, Event, SnapshotKept
 from holdfast.core.position import WEAK
@@ -25,188 +41,134 @@ from holdfast.core.shapes import FINISHED, RunState, WorkspaceState
 from holdfast.core.sidecar import Sidecar
 from holdfast.core.subjects import is_imported
 from holdfast.core.wire import decode
-from holdfast.engine.health import OK, WARN, Finding
+from holdfast.engine.health import OK, WARN, Finding, failed
 from holdfast.engine.workspaces import sidecar_of
 
-FIX = "holdfast doctor --fix"
-NAMED = 5
-Item = TypeVar("Item")
 Kind = TypeVar("Kind", bound=Event)
 
 
-def findings() -> Iterator[Finding]:
-    """Everything about the repository around us; nothing outside of one."""
-    place = repository()
+class Here(NamedTuple):
+    """The repository around us with its work trees, and the logs here."""
+
+    place: GitWorkspace
+    logs: repo.Logs
+    folders: frozenset[str]
+
+    @property
+    def states(self) -> list[RunState]:
+        return self.logs.states
+
+
+def findings(own: Sequence[str]) -> Iterator[Finding]:
+    """Everything about the repository around us; nothing outside of one. `own` are the files of the store."""
+    try:
+        place = repository(own)
+    except (HoldfastError, OSError) as problem:
+        yield unusable(top_of(os.getcwd()), problem)
+        return
     if place is None:
         return
-    states = list(repo.states())
-    for check in (placed, ignored, writable, trees, hooked):
-        yield from check(place)
-    yield from mirrors(place, states)
-    yield from snapshots(place, states)
-    yield from taken_in(place, states)
-    yield from waiting(place, states)
-
-
-def repository() -> GitWorkspace | None:
+    around = list(look(place))
+    yield from around
+    yield from attempt("sidecars", partial(refused, place))
+    if any(one.check == "repository" for one in around):
+        return
     try:
-        return repo.here()
+        logs = repo.read_logs()
     except HoldfastError:
+        yield Finding("sidecars", OK, "Sidecars and snapshots are not compared with the log, which cannot be read.")
+        return
+    yield from (failed("runs", problem) for problem in list(logs.unread.values())[:NAMED])
+    yield from attempt("worktrees", partial(against, place, logs))
+
+
+def against(place: GitWorkspace, logs: repo.Logs) -> Iterator[Finding]:
+    """What is kept of checkpoints, held against the logs."""
+    here = Here(place, logs, folders(place, logs.states))
+    for name, check in AGAINST_THE_LOG.items():
+        yield from attempt(name, partial(check, here))
+
+
+def repository(own: Sequence[str]) -> GitWorkspace | None:
+    """The work tree around us; None outside of one, and in a bare repository, which has none."""
+    try:
+        folder = os.getcwd()
+        top = top_of(folder)
+    except (HoldfastError, FileNotFoundError):  # nor is there one in a folder that is gone
         return None
-
-
-def listed(check: str, items: Sequence[Item], say: Callable[[Item], tuple[str, str]]) -> Iterator[Finding]:
-    """A finding for each of the first few, and how many more there are."""
-    for item in items[:NAMED]:
-        sentence, fix = say(item)
-        yield Finding(check, WARN, sentence, fix)
-    if len(items) > NAMED:
-        yield Finding(check, WARN, f"And {len(items) - NAMED} more like that.", say(items[NAMED])[1])
-
-
-# --- around the store
-
-
-def placed(place: GitWorkspace) -> Iterator[Finding]:
-    """A repository may say that its work tree is elsewhere. Nobody is led there by it, but git looks there."""
-    said = [value for scope, name, value in place.git.settings if (scope, name) == ("local", "core.worktree")]
-    there = os.path.realpath(os.path.join(place.place.common, said[-1])) if said else place.main
-    if there != place.main:
-        told = f"git takes {there} for the work tree, as core.worktree says; Holdfast takes {place.main}, which holds .git."
-        yield Finding("work tree", WARN, told, "git config --unset-all core.worktree")
-
-
-def ignored(place: GitWorkspace) -> Iterator[Finding]:
-    try:
-        tracked = ignoring.tracked(place.git)
-    except HoldfastError as problem:
-        anew = f"{away(place.place.index_file)} && git reset --quiet"
-        yield Finding("index", WARN, f"{problem} It can be made anew from HEAD; what was staged is lost.", anew)
-        return
-    try:
-        seen = ignoring.look(place.git)
-    except HoldfastError as problem:
-        yield Finding("ignored", WARN, str(problem), away(os.path.join(place.main, ".holdfast")))
-        return
-    if tracked:
-        said = f"git tracks {tracked[0]}, which is Holdfast's own."
-        yield Finding("ignored", WARN, said, "git rm -r --cached .holdfast")
-    if seen.ignored:
-        yield Finding("ignored", OK, f"git ignores .holdfast/ ({seen.by}).")
-    else:
-        said = "git does not ignore .holdfast/, so it may be committed by accident."
-        yield Finding("ignored", WARN, said, "holdfast init")
-
-
-def writable(place: GitWorkspace) -> Iterator[Finding]:
-    for folder in (
-        os.path.join(place.main, ".holdfast"),
-        place.place.common,
-        os.path.join(place.place.common, "objects"),
-    ):
-        if os.path.isdir(folder) and not os.access(folder, os.W_OK | os.X_OK):
-            yield Finding("writable", WARN, f"{folder} cannot be written.", shlex.join(["chmod", "u+rwx", folder]))
-
-
-def trees(place: GitWorkspace) -> Iterator[Finding]:
-    yield from listed(
-        "worktrees", worktrees.orphans(place.git), lambda one: (f"The worktree {one.path}: {one.why}.", one.fix)
-    )
-    begun = ws_intent.unfinished(place.git)
-    yield from listed(
-        "worktrees", begun, lambda one: (f"A restore into {one.path or 'a new folder'} was cut off.", FIX)
-    )
-
-
-def hooked(place: GitWorkspace) -> Iterator[Finding]:
-    try:
-        states = hooks.state(place.git)
-    except HoldfastError as problem:
-        yield Finding("hooks", OK, f"Holdfast's hooks cannot be here: {problem}")
-        return
-    changed = [name for name, state in states.items() if state == "changed"]
-    yield from listed(
-        "hooks",
-        changed,
-        lambda name: (f"The hook {name} was changed since Holdfast put it there.", "holdfast init --hooks --force"),
-    )
+    if not os.path.lexists(os.path.join(top, ".git")):
+        return None
+    return GitWorkspace(folder, config.environment(), own=own)
 
 
 # --- sidecars against the log and against git
 
 
-def ours(place: GitWorkspace, state: RunState) -> list[tuple[str, WorkspaceState]]:
+def ours(here: Here, state: RunState) -> list[tuple[str, WorkspaceState]]:
     """The checkpoints that a run took of this repository, in whichever of its work trees."""
-    here = folders(place)
-    return [(name, made) for name, made in state.workspaces.items() if made.repo in here]
+    return [(name, made) for name, made in state.workspaces.items() if made.repo in here.folders]
 
 
-def folders(place: GitWorkspace) -> set[str]:
-    return {one.path for one in worktrees.list_worktrees(place.git)} | {place.top, place.main}
+def folders(place: GitWorkspace, states: list[RunState]) -> frozenset[str]:
+    """The work trees of this repository: those it has, and those that are gone or were elsewhere and left something here."""
+    known = {one.path for one in worktrees.list_worktrees(place.git)} | {place.top, place.main}
+    every = [(name, made) for state in states for name, made in state.workspaces.items() if made.repo not in known]
+    gone = {folder for folder in {made.repo for _, made in every} if not worktrees.is_tree(folder)}
+    if not gone:
+        return frozenset(known)
+    names = {*workspace.kept(place.git), *(one.checkpoint_id for one in usable(place) or ())}
+    shas = place.present(sha for _, made in every for sha in (made.commit, made.snapshot) if sha)
+    left = {made.repo for name, made in every if name in names or not shas.isdisjoint({made.commit, made.snapshot})}
+    return frozenset(known | (gone & left))
 
 
-def mirrors(place: GitWorkspace, states: list[RunState]) -> Iterator[Finding]:
-    try:
-        read, refused = sidecars.read_all(place.sidecars)
-    except sidecars.SidecarsUnreadable as problem:
-        around = os.path.dirname(place.sidecars)
-        is_folder = os.path.isdir(around) and not os.path.islink(around)
-        yield Finding("sidecars", WARN, str(problem), away(place.sidecars if is_folder else around))
-        return
-    yield from listed("sidecars", refused, lambda one: unusable(place, one))
+def mirrors(here: Here) -> Iterator[Finding]:
+    place, read = here.place, usable(here.place)
+    if read is None:
+        return  # what is in the folder is not known
     there = {one.checkpoint_id for one in read}
     logged = [
         (name, made)
-        for state in states
-        for name, made in ours(place, state)
+        for state in here.states
+        for name, made in ours(here, state)
         if made.complete and made.commit is not None
     ]
-    bare = [name for name, made in logged if name not in there and place.has(made.commit or "")]
-    yield from listed("sidecars", bare, lambda name: (f"Checkpoint {name} has no sidecar.", FIX))
-    known = {name for state in states for name in state.workspaces}
-    strange = [one for one in read if one.checkpoint_id not in known]
+    bare = [(name, made.commit or "") for name, made in logged if name not in there]
+    present = place.present([*(sha for _, sha in bare), *(one.sha for one in read)])
+    bare = [(name, sha) for name, sha in bare if sha in present]
+    fix = f"{opening(place.sidecars)} && {FIX}" if is_closed(place.sidecars) else FIX
+    yield from listed("sidecars", bare, lambda one: (f"Checkpoint {one[0]} has no sidecar.", fix))
+    known = {name for state in here.states for name in state.workspaces}
+    strange = [one for one in read if one.checkpoint_id not in known and one.run_id not in here.logs.unread]
     yield from listed(
         "sidecars",
         strange,
         lambda one: (
-            f"Checkpoint {one.checkpoint_id} of run {one.run_id} has a sidecar, and no log here knows it.",
-            "holdfast resume",
+            f"Checkpoint {one.checkpoint_id} of run {one.run_id} has a sidecar, and no log here knows it. It does no harm: "
+            "the run can go on from it where its history is, and `holdfast resume` lists such runs.",
+            "",
         ),
+        OK,
     )
-    gone = [one for one in read if not place.has(one.sha)]
-    yield from listed("sidecars", gone, lambda one: collected(place, states, one))
+    gone = [one for one in read if one.sha not in present]
+    yield from listed("sidecars", gone, lambda one: collected(here, one))
 
 
-def unusable(place: GitWorkspace, one: sidecars.Refused) -> tuple[str, str]:
-    said = f"{one.path} is not used: {one.why}."
-    if one.cure == sidecars.NEWER:
-        return f"{said} It does no harm, and a newer Holdfast can read it.", ""
-    return said, FIX if one.cure == sidecars.MEND else away(one.path, place) if one.cure else ""
-
-
-def collected(place: GitWorkspace, states: list[RunState], one: Sidecar) -> tuple[str, str]:
+def collected(here: Here, one: Sidecar) -> tuple[str, str]:
     """A sidecar whose commit git no longer has: it can be made to point at what took its place, or be put away."""
     said = f"Checkpoint {one.checkpoint_id} was commit {one.sha[:12]}, which git no longer has"
-    state = next((state for state in states if one.checkpoint_id in dict(ours(place, state))), None)
-    position = None if state is None else repo.find(place, state, one.checkpoint_id)
+    state = next((state for state in here.states if one.checkpoint_id in dict(ours(here, state))), None)
+    position = None if state is None else repo.find(here.place, state, one.checkpoint_id)
     if position is not None and position.sha is not None and position.confidence != WEAK:
         return f"{said}; it is {position.sha[:12]} now.", FIX
     said += ", and nothing in this history is like it. Its sidecar is of no use here."
-    return said, away(place.sidecar_path(one.checkpoint_id), place)
+    return said, away(here.place.sidecar_path(one.checkpoint_id), os.path.dirname(here.place.sidecars))
 
 
-def away(path: str, place: GitWorkspace | None = None) -> str:
-    """A command that puts something out of the way, beside itself or out of the folder of sidecars, and overwrites nothing."""
-    folder = os.path.dirname(path) if place is None else os.path.dirname(place.sidecars)
-    names = (f"{os.path.basename(path)}.aside{number}" for number in ("", *range(1, 1000)))
-    targets = (os.path.join(folder, name) for name in names)
-    return shlex.join(["mv", path, next(target for target in targets if not os.path.lexists(target))])
-
-
-def snapshots(place: GitWorkspace, states: list[RunState]) -> Iterator[Finding]:
-    kept = workspace.kept(place.git)
+def snapshots(here: Here) -> Iterator[Finding]:
+    kept, states = workspace.kept(here.place.git), here.states
     given_up = {name for state in states for name in state.given_up}
-    known = {name for state in states for name in (*state.workspaces, *state.kept_aside)}
+    known = {name for state in states for name in (*state.workspaces, *state.kept_aside)} | given_up
     yield from listed(
         "checkpoints",
         [name for name in kept if name in given_up],
@@ -217,21 +179,23 @@ def snapshots(place: GitWorkspace, states: list[RunState]) -> Iterator[Finding]:
     )
     yield from listed(
         "checkpoints",
-        [name for name in kept if name not in known | given_up],
+        [name for name in kept if name not in known and not here.logs.unread],
         lambda name: (
-            f"Snapshot {name} is kept, and no log here knows it. It may be the only copy of somebody's files.",
-            f"holdfast restore {name}",
+            f"Snapshot {name} is kept, and no log here knows it. It may be the only copy of somebody's files: "
+            f"`holdfast restore {name}` brings them back into a work tree of their own, and it stays kept.",
+            "",
         ),
+        OK,
     )
-    yield from unkept(place, states, kept)
+    yield from unkept(here, kept)
     if kept:
         yield Finding("checkpoints", OK, f"Kept under refs/holdfast/: {len(kept)}.")
 
 
-def unkept(place: GitWorkspace, states: list[RunState], kept: Collection[str]) -> Iterator[Finding]:
+def unkept(here: Here, kept: Collection[str]) -> Iterator[Finding]:
     """Checkpoints of the log whose snapshot was let go: as long as git has it, it can be kept again."""
-    made = {name: one.snapshot for state in states for name, one in ours(place, state) if name not in kept}
-    there = [(name, sha) for name, sha in made.items() if sha and place.has(sha)]
+    made = {name: one.snapshot for state in here.states for name, one in ours(here, state) if name not in kept}
+    there = [(name, sha) for name, sha in made.items() if sha and here.place.has(sha)]
     yield from listed(
         "checkpoints",
         there,
@@ -249,37 +213,45 @@ def unkept(place: GitWorkspace, states: list[RunState], kept: Collection[str]) -
         yield Finding("checkpoints", OK, said)
 
 
-def taken_in(place: GitWorkspace, states: list[RunState]) -> Iterator[Finding]:
+def taken_in(here: Here) -> Iterator[Finding]:
     """Where the last milestone of a run of Runr is, which only subjects may tell."""
-    for state in states:
-        known = bool(ours(place, state)) or not state.workspaces
+    for state in here.states:
+        known = bool(ours(here, state)) or not state.workspaces
         if not is_imported(state.run_id, state.mission_id) or state.status == FINISHED or not known:
             continue
-        position = repo.find(place, state)
+        position = repo.find(here.place, state)
         sure = position.sha is not None and position.confidence != WEAK
         said = f"Run {state.run_id}, by {position.source}, {position.confidence}: {position.why}"
         yield Finding("imported", OK if sure else WARN, said, "" if sure else f"holdfast resume {state.run_id} --plan")
 
 
-def waiting(place: GitWorkspace, states: list[RunState]) -> Iterator[Finding]:
-    kept = workspace.kept(place.git)
-    for state in states:
+def waiting(here: Here) -> Iterator[Finding]:
+    kept = workspace.kept(here.place.git)
+    for state in here.states:
         pending = [(state, *one) for one in state.kept_aside.items()]
-        yield from listed("kept aside", pending, lambda one: aside(place, kept, *one))
-        if state.checkpoint_open is not None:
-            said = f"Checkpoint {state.checkpoint_open} of run {state.run_id} was begun and not completed."
-            yield Finding("checkpoints", WARN, said, f"holdfast resume {state.run_id}")
+        yield from listed("kept aside", pending, lambda one: aside(here, kept, *one))
+        if state.checkpoint_open is not None and state.run_id not in here.logs.held:
+            yield begun(state)
 
 
-def aside(place: GitWorkspace, kept: Collection[str], state: RunState, name: str, snapshot: str) -> tuple[str, str]:
+def begun(state: RunState) -> Finding:
+    """What a killed process left: the next start of its program mends it; one taken by hand has no program."""
+    said = f"Checkpoint {state.checkpoint_open} of run {state.run_id} was begun and not completed."
+    if state.mission_id != MISSION:
+        return Finding("checkpoints", OK, f"{said} The next start of the run completes it, or gives it up.")
+    more = "The next one that is taken for this run completes it, or gives it up."
+    return Finding("checkpoints", WARN, f"{said} {more}", f"holdfast checkpoint 'after a crash' {state.run_id}")
+
+
+def aside(here: Here, kept: Collection[str], state: RunState, name: str, snapshot: str) -> tuple[str, str]:
     """Work that is kept aside, and the command that helps: as long as git has it, that is a way to get it back."""
     said = f"Work is kept aside as {name}"
     if name in kept:
         return f"{said}.", f"holdfast restore {name}"
-    if place.has(snapshot):
+    if here.place.has(snapshot):
         return f"{said}, and its ref is gone. Until git collects it, it can be kept again.", keep_again(name, snapshot)
     there = next((event.repo for _, event in events_of(state.run_id, SnapshotKept) if event.checkpoint_id == name), "")
-    if there in folders(place):
+    if there in here.folders or not worktrees.is_tree(there):
         return f"{said}, its ref is gone, and git has collected it.", f"holdfast checkpoint --drop {name}"
     return f"{said} in {there}.", f"cd {shlex.quote(there)} && holdfast restore {name}"
 
@@ -297,28 +269,58 @@ def events_of(run_id: str, kind: type[Kind]) -> Iterator[tuple[int, Kind]]:
                 yield record.seq, event
 
 
+AGAINST_THE_LOG: dict[str, Callable[[Here], Iterator[Finding]]] = {
+    "sidecars": mirrors,
+    "checkpoints": snapshots,
+    "imported": taken_in,
+    "kept aside": waiting,
+}
+
+
 # --- repairs
 
 
-def repair() -> Iterator[str]:
-    """Write sidecars that are missing or point at commits that moved; remove leftovers. Says what was done."""
-    place = repository()
+def repair(own: Sequence[str]) -> Iterator[str | Finding]:
+    """Write sidecars that are missing or point at commits that moved; remove leftovers. Says what was done, or why it was not."""
+    try:
+        place = repository(own)
+    except (HoldfastError, OSError):
+        return  # `findings` says so
     if place is None:
         return
+    for step in REPAIRS if is_readable(place) else (clear_sidecars,):
+        try:
+            yield from step(place)
+        except (HoldfastError, OSError) as problem:
+            yield stopped("fix", problem)
+
+
+def remove_half_made(place: GitWorkspace) -> Iterator[str]:
     for intent in ws_intent.unfinished(place.git):
         ws_intent.discard(place.git, intent)
         yield f"Removed what a restore that was cut off had left at {intent.path or intent.file}."
+
+
+def clear_sidecars(place: GitWorkspace) -> Iterator[str]:
     for path in sidecars.remove_leftovers(place.sidecars):
         yield f"Removed the unfinished file {path}."
     for path in sidecars.set_aside(place.sidecars):
         yield f"Set aside a sidecar that cannot be read: {path}."
+
+
+def write_sidecars(place: GitWorkspace) -> Iterator[str]:
     read, _ = sidecars.read_all(place.sidecars)
     there = {one.checkpoint_id: one for one in read}
-    for state in repo.states():
-        here = {name for name, _ in ours(place, state)}
+    logs = repo.read_logs()
+    here = Here(place, logs, folders(place, logs.states))
+    for state in logs.states:
+        known = {name for name, _ in ours(here, state)}
         for name, made in milestones(state):
-            if made.commit and name in here:
+            if made.commit and name in known:
                 yield from relink(place, state, name, made, there.get(name))
+
+
+REPAIRS = (remove_half_made, clear_sidecars, write_sidecars)
 
 
 def relink(

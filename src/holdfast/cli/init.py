@@ -42,12 +42,13 @@ SETTINGS = """\
 )
 @click.option("--remove-hooks", is_flag=True, help="Take the hooks out again; what was there before comes back.")
 @click.option("--config", "with_config", is_flag=True, help="Also a holdfast.toml to fill in, if there is none.")
+@click.option("--exclude", is_flag=True, help="Put the rule into .git/info/exclude, not into .gitignore.")
 @click.option("--force", is_flag=True, help="Also replace or remove a hook of ours that somebody changed.")
 @json_option
-def command(with_hooks: bool, remove_hooks: bool, with_config: bool, force: bool, as_json: bool) -> None:
+def command(with_hooks: bool, remove_hooks: bool, with_config: bool, exclude: bool, force: bool, as_json: bool) -> None:
     """Make the repository around you ready: `.holdfast/` is ignored by git, and nothing else is changed."""
     place = repo.here()
-    done = ignoring.init(place.git)
+    done = ignoring.init(place.git, "exclude" if exclude else "gitignore")
     if with_hooks:
         done += hooks.install(place.git, force=force)
     if remove_hooks:

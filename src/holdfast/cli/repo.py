@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import closing, suppress
+from contextlib import closing
+from typing import NamedTuple
 
 from holdfast import app, config
 from holdfast.adapters.git.repo import GitWorkspace
@@ -75,15 +76,31 @@ def logged(checkpoint_id: str) -> tuple[RunState, WorkspaceState] | None:
     return None
 
 
+class Logs(NamedTuple):
+    """The state of every run here, newest first, why the log of a run cannot be read, and the runs that are at work."""
+
+    states: list[RunState]
+    unread: dict[str, HoldfastError]
+    held: set[str]
+
+
 def states(unfinished: bool = False) -> Iterator[RunState]:
-    """The state of every run here, newest first. Reads only; without a store there are none."""
+    """The state of every run here, newest first. A log that cannot be read says nothing here; `holdfast verify` names it."""
+    yield from read_logs(unfinished).states
+
+
+def read_logs(unfinished: bool = False) -> Logs:
+    """Reads only; without a store there are none. The store is closed by then: whoever gets these may write."""
+    found = Logs([], {}, set())
     try:
         store = app.open_store(read_only=True)
     except NotFound:
-        return
-    found = []
+        return found
     with closing(store):
         for head in store.heads(unfinished=unfinished):
-            with suppress(HoldfastError):  # a log that cannot be read says nothing here; `holdfast verify` names it
-                found.append(read_head(store, head.run_id, trust_snapshot=True)[0])
-    yield from found  # the store is closed by now: whoever gets these may write
+            found.held.update([head.run_id] if head.held else ())
+            try:
+                found.states.append(read_head(store, head.run_id, trust_snapshot=True)[0])
+            except HoldfastError as problem:
+                found.unread[head.run_id] = problem
+    return found

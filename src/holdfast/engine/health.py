@@ -22,6 +22,7 @@ LOW_BYTES, FULL_BYTES = 1 << 30, 64 << 20
 CLOCK_SLACK = 60.0
 RECENT = 200
 NAMED = 5
+SHOW_TIME = "date -u"
 ACCEPT = "holdfast doctor --fix --accept-loss"
 BACKUP = "Keep the files as they are, and put a backup of the store in their place."
 ADVICE = {
@@ -133,15 +134,18 @@ def filesystem(seen: Seen) -> Iterator[Finding]:
 
 
 def modes(seen: Seen) -> Iterator[Finding]:
-    """Nobody else may read the files; nobody else may write the folder."""
-    open_ones = [(path, mode) for path, mode in seen.modes if mode & 0o077]
-    for path, mode in open_ones:
-        wanted = "700" if mode & 0o40000 else "600"
-        yield Finding(
-            "modes", WARN, f"Others may use {path} (mode {mode & 0o777:o}).", f"chmod {wanted} {quoted(path)}"
-        )
-    if seen.modes and not open_ones:
+    """Nobody else may read the files, nobody else may write the folder; and you may do both."""
+    wrong = [(path, mode, wanted) for path, mode in seen.modes if (wanted := rights(mode)) & ~mode or mode & 0o077]
+    for path, mode, wanted in wrong:
+        who = "Others may use" if mode & 0o077 else "You may not change"
+        yield Finding("modes", WARN, f"{who} {path} (mode {mode & 0o777:o}).", f"chmod {wanted:o} {quoted(path)}")
+    if seen.modes and not wrong:
         yield Finding("modes", OK, "Only you may read the store.")
+
+
+def rights(mode: int) -> int:
+    """What its owner needs: of a folder also to enter it."""
+    return 0o700 if mode & 0o40000 else 0o600
 
 
 def drafts(seen: Seen) -> Iterator[Finding]:
@@ -201,12 +205,13 @@ def clock(store: Store, seen: Seen) -> Iterator[Finding]:
     newest = max((head.updated_at for head in store.heads(limit=RECENT)), default="")
     behind = seconds(seen.now, newest) if newest else 0.0
     if behind is None:
-        yield Finding("clock", WARN, "The newest event carries a time that cannot be read.")
+        yield Finding("clock", WARN, "The newest event carries a time that cannot be read.", "holdfast verify --all")
     elif behind > CLOCK_SLACK:
         sentence = (
-            f"The clock is {behind:,.0f} s behind the newest event. Order and leases do not depend on it, times do."
+            f"The clock is {behind:,.0f} s behind the newest event. Order and leases do not depend on it, times do. "
+            "If this is not the right time, set it; if it is, a clock ran ahead then, and this goes away by itself."
         )
-        yield Finding("clock", WARN, sentence)
+        yield Finding("clock", WARN, sentence, SHOW_TIME)
     else:
         yield Finding("clock", OK, "The clock is not behind the newest event.")
 
@@ -219,13 +224,14 @@ def seconds(earlier: str, later: str) -> float | None:
 
 
 def owners(store: Store, seen: Seen) -> Iterator[Finding]:
-    """Runs whose process died with the lease in its hand. A lease that was given back accuses nobody."""
+    """Runs whose process died with the lease in its hand. That harms nothing, and only its program can go on with one."""
     gone = [head for head in store.heads(unfinished=True) if is_interrupted(head)]
     for head in gone[:NAMED]:
         sentence = f"Run {head.run_id} was interrupted after event {head.seq}; its owner was {head.owner}."
-        yield Finding("owners", WARN, sentence, f"holdfast show {head.run_id}")
+        more = f"It goes on when it is started again; `holdfast resume {head.run_id}` says from where."
+        yield Finding("owners", OK, f"{sentence} {more}")
     if len(gone) > NAMED:
-        yield Finding("owners", WARN, f"{len(gone) - NAMED} more runs were interrupted.", "holdfast status --all")
+        yield Finding("owners", OK, f"{len(gone) - NAMED} more runs were interrupted; `holdfast resume` lists them.")
     if not gone:
         yield Finding("owners", OK, "No run has lost its owner.")
 

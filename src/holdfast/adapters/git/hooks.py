@@ -178,6 +178,40 @@ def _look(inside: Folder, name: str) -> _Hook:
     return _Hook(name, "changed", said.decode("ascii", "replace") == _digest(newline + body), found, kept)
 
 
+class Sight(NamedTuple):
+    """Our hooks as one work tree has them. `was_here`: something shows that they were installed.
+
+    `missing` are those that are gone or have another in their place, `in_the_way` is what keeps one from coming back.
+    """
+
+    top: str
+    folder: str
+    was_here: bool
+    changed: tuple[str, ...]
+    missing: tuple[str, ...]
+    in_the_way: tuple[str, ...]
+
+
+def sight(git: Git) -> Sight:
+    assert git.place is not None
+    folder, found = folder_of(git), _look_at_all(git)
+    missing = [hook for hook in found if hook.state in ("none", "foreign")]
+    return Sight(
+        git.place.top,
+        folder,
+        len(missing) < len(found) or any(hook.kept for hook in found),
+        tuple(hook.name for hook in found if hook.state == "changed"),
+        tuple(hook.name for hook in missing),
+        tuple(os.path.join(folder, hook.name + KEPT) for hook in missing if _is_second(hook)),
+    )
+
+
+def is_for_each_tree(git: Git) -> bool:
+    """Whether every work tree looks for hooks in a folder of its own, as it does by a relative path."""
+    said = [text for scope, name, text in git.settings if name.lower() == "core.hookspath" and scope != "command"]
+    return bool(said) and not os.path.isabs(_expanded(git, said[-1]))
+
+
 def _look_at_all(git: Git) -> list[_Hook]:
     folder = folder_of(git)
     if not os.path.lexists(folder):
@@ -218,11 +252,17 @@ def _refuse_changed(inside: Folder, hook: _Hook, force: bool) -> None:
 
 def _refuse_second(inside: Folder, hook: _Hook) -> None:
     """Only one hook can be kept; unless what is kept is this very one, by its second name."""
-    if hook.state == "foreign" and hook.found and hook.kept and not os.path.samestat(hook.found, hook.kept):
+    if _is_second(hook):
         kept = inside.path_of(hook.name + KEPT)
         raise BadFile(
             inside.path_of(hook.name), None, f"another hook is kept as {kept}", advice=f"Remove {kept} first."
         )
+
+
+def _is_second(hook: _Hook) -> bool:
+    if hook.state != "foreign" or hook.found is None or hook.kept is None:
+        return False
+    return not os.path.samestat(hook.found, hook.kept)
 
 
 def _put(inside: Folder, hook: _Hook) -> str:

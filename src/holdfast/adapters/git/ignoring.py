@@ -6,11 +6,11 @@ import os
 from collections.abc import Iterable, Sequence
 from typing import Literal, NamedTuple
 
-from holdfast.adapters.git.plain_files import Folder, opened
+from holdfast.adapters.git.plain_files import Folder, Plain, opened
 from holdfast.adapters.probes.common import EffectError, hold
 from holdfast.adapters.probes.git_runner import Git, complaint, find_repository
 from holdfast.adapters.probes.programs import Finished
-from holdfast.core.errors import BadFile
+from holdfast.core.errors import BadFile, HoldfastError
 
 FOLDER = ".holdfast"
 RULE = b".holdfast/"
@@ -20,6 +20,7 @@ OWN = (
     f"{FOLDER}/checkpoints/x.json",
 )
 Where = Literal["gitignore", "exclude"]
+INSTEAD = "Save it as plain text, or let `holdfast init --exclude` put the line into .git/info/exclude."
 _ANYWHERE = "the store is not in a work tree"
 
 
@@ -115,7 +116,7 @@ def add_rule(git: Git, where: Where = "gitignore") -> bool:
 
 def _add(main: Git, inside: Folder, name: str) -> None:
     """Add the line; if it turns out to be of no use, take it back and say so."""
-    old = inside.read(name)
+    old = _readable(inside, name)
     inside.replace(name, with_rule(old.data if old else b""), old and old.found)
     now = look(main)
     if not now.ignored:
@@ -126,6 +127,32 @@ def _add(main: Git, inside: Folder, name: str) -> None:
             f"a line `{RULE.decode()}` here does not help: {now.by or 'a .gitignore'} takes it back",
             advice=f"Remove the rule with `!` that speaks of {FOLDER}. Nothing was changed.",
         )
+
+
+def _readable(inside: Folder, name: str) -> Plain | None:
+    """The file, in which git would understand another line. In one of two bytes to a character it would not."""
+    old = inside.read(name)
+    if old is not None and b"\0" in old.data:
+        raise BadFile(
+            inside.path_of(name), None, "it is not plain text, so git understands no line of it", advice=INSTEAD
+        )
+    return old
+
+
+def why_not(git: Git) -> str | None:
+    """Why no line can be added to `.gitignore`; None if one can."""
+    main = main_tree(git)
+    if main is None:
+        return _ANYWHERE
+    folder, name = _file(main, "gitignore")
+    if not os.access(folder, os.W_OK | os.X_OK):
+        return f"{folder} cannot be written"
+    try:
+        with opened(folder) as inside:
+            _readable(inside, name)
+    except HoldfastError as problem:
+        return str(problem)
+    return None
 
 
 def _file(main: Git, where: Where) -> tuple[str, str]:

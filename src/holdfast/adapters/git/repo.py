@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
 from holdfast.adapters import fingerprint
 from holdfast.adapters.git import history, hooks, sidecars, touched, workspace, ws_odd
@@ -19,7 +19,7 @@ from holdfast.core.guards import Touched
 from holdfast.core.line import Commit
 from holdfast.core.position import Known, Position, contradicted
 from holdfast.core.repo_drift import BASE, TREE, Seen
-from holdfast.core.sidecar import Sidecar, by_age
+from holdfast.core.sidecar import Sidecar, by_age, is_sha
 from holdfast.core.subjects import CHECKPOINT, PREFIX
 
 CLEAN = "committed"
@@ -261,6 +261,13 @@ class GitWorkspace:
 
     def has(self, commit: str) -> bool:
         return self.git.ask("cat-file", "-e", f"{commit}^{{commit}}").code == 0
+
+    def present(self, commits: Iterable[str]) -> frozenset[str]:
+        """Those of the commits that git has."""
+        names = sorted(set(filter(is_sha, commits)))
+        asked = "".join(f"{name}^{{commit}}\n" for name in names).encode()
+        said = self.git("cat-file", "--batch-check", stdin=asked).splitlines() if names else []
+        return frozenset(name for name, line in zip(names, said, strict=True) if line.split()[1:2] == [b"commit"])
 
     def _is_as_kept(self, snapshots: Sequence[str], given_up: Sequence[str], first: str | None) -> bool:
         """Whether the work tree is just what one of the snapshots holds, or what the run met when it came, if it kept none.

@@ -8,8 +8,9 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from holdfast.adapters.probes.common import EffectError
-from holdfast.adapters.probes.git_runner import Git, complaint
+from holdfast.adapters.probes.git_runner import Git, complaint, find_repository
 
+GONE = "its folder is gone. If you moved it, run `git worktree repair` in it; if not, let git forget it"
 PRUNE = "git worktree prune"
 REPAIR = "git worktree repair"
 _MOST = 4096  # bytes of a file that names a folder
@@ -48,6 +49,15 @@ def list_worktrees(git: Git) -> list[Worktree]:
     return parse(finished.out, end)
 
 
+def is_tree(folder: str) -> bool:
+    """Whether a folder is the top of a work tree, of whichever repository."""
+    try:
+        find_repository(folder)
+    except EffectError:
+        return False
+    return True
+
+
 def parse(listing: bytes, end: bytes = b"\0") -> list[Worktree]:
     """The output of `git worktree list --porcelain`: attributes, each with an end, and one more end after each work tree."""
     found: list[Worktree] = []
@@ -80,22 +90,26 @@ def _worktree(said: Mapping[str, str], is_main: bool) -> Worktree:
 
 
 def orphans(git: Git) -> list[Orphan]:
-    """Work trees whose folder is gone or names another repository. One that somebody locked is meant to be away."""
+    """Work trees whose folder is gone or names another repository. One that somebody locked is meant to be away.
+
+    Those that are only to be forgotten come last: pruning forgets the ones that are still to be repaired, too.
+    """
     assert git.place is not None
     records = os.path.join(git.place.common, "worktrees")
-    found = [_orphan(os.path.join(records, name)) for name in _names(records)]
-    return [one for one in found if one is not None]
+    beside = os.path.dirname(os.path.dirname(git.place.common))
+    found = [_orphan(os.path.join(records, name), beside) for name in _names(records)]
+    return sorted((one for one in found if one is not None), key=lambda one: one.fix == PRUNE)
 
 
 def _names(folder: str) -> Sequence[str]:
     try:
         return sorted(name for name in os.listdir(folder) if os.path.isdir(os.path.join(folder, name)))
-    except (FileNotFoundError, NotADirectoryError):
+    except OSError:
         return ()
 
 
-def _orphan(record: str) -> Orphan | None:
-    """What is wrong with the work tree of one record in the git folder."""
+def _orphan(record: str, beside: str) -> Orphan | None:
+    """What is wrong with the work tree of one record in the git folder. `beside` is where one may have been moved to."""
     if os.path.lexists(os.path.join(record, "locked")):
         return None
     link = _line(os.path.join(record, "gitdir"))
@@ -104,7 +118,7 @@ def _orphan(record: str) -> Orphan | None:
     link = os.path.normpath(os.path.join(record, link))
     top = os.path.dirname(link)
     if not os.path.isdir(top):
-        return Orphan(top, "its folder is gone")
+        return _lost(record, top, beside)
     if os.path.isdir(link):
         return Orphan(top, "its folder is a repository of its own", f"rm -r {shlex.quote(record)}")
     back = _line(link)
@@ -115,6 +129,33 @@ def _orphan(record: str) -> Orphan | None:
         return None
     fix = REPAIR if not os.path.isdir(named) else f"rm -r {shlex.quote(record)}"
     return Orphan(top, f"its folder belongs to {os.path.normpath(named)}", fix)
+
+
+def _lost(record: str, top: str, beside: str) -> Orphan:
+    """It was deleted, or moved without git's knowledge: not far away, or to where only its owner knows."""
+    for folder in (os.path.dirname(top), beside):
+        for moved in (os.path.join(folder, name) for name in _names(folder)):
+            if _named_by(moved) == os.path.realpath(record):
+                return Orphan(top, f"it was moved to {moved}", f"{REPAIR} {shlex.quote(moved)}")
+    return Orphan(top, GONE)
+
+
+def _named_by(top: str) -> str | None:
+    """The git folder that the `.git` file of a linked work tree names; None if there is no such file."""
+    line = _line(os.path.join(top, ".git"))
+    return os.path.realpath(os.path.join(top, line.removeprefix("gitdir: "))) if line.startswith("gitdir: ") else None
+
+
+def is_moved(top: str) -> bool:
+    """Whether a folder is a linked work tree that git looks for elsewhere, where there is none."""
+    record = _named_by(top)
+    link = _line(os.path.join(record, "gitdir")) if record else ""
+    return bool(record and link) and not os.path.lexists(os.path.join(record or "", link))
+
+
+def is_submodule(top: str) -> bool:
+    record = _named_by(top)
+    return record is not None and os.path.isfile(os.path.join(record, "HEAD")) and not _line(f"{record}/commondir")
 
 
 def _line(path: str) -> str:
