@@ -200,8 +200,8 @@ class GitWorkspace:
         head, branch = self.where()
         changed, environment = self.changed(), self.environment()
         theirs = {(one.checkpoint_id, one.sha) for one in records}
-        mine = [one for one in self.known() if one.run_id == run_id and (one.checkpoint_id, one.sha) not in theirs]
-        position = self.find(run_id, [*records, *mine], legacy=legacy, imported=imported)
+        more = [one for one in self.known() if (one.checkpoint_id, one.sha) not in theirs]
+        position = self.find(run_id, [*records, *more], legacy=legacy, imported=imported)
         ref, overlap = self._overlap(before or {}, environment, base)
         return Seen(
             head,
