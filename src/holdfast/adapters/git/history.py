@@ -64,7 +64,7 @@ from holdfast.core.position import (
 from holdfast.core.sidecar import is_sha
 from holdfast.core.stops import snippet
 
-__all__ = ["Facts", "facts_of", "find", "patch_id_of"]
+__all__ = ["Facts", "Search", "facts_of", "find", "first_parent", "patch_id_of"]
 
 _MOST_RECORDS = 500  # of the highest milestones, whose changes are compared
 _MOST_RANGES = 30  # of the highest milestones, between which ranges are compared
@@ -92,7 +92,7 @@ def find(
         return nowhere(f"The position of run {run_id} is unknown: {head!r:.120} is no commit, or none yet.", ())
     if imported:
         line = line.imported_as(run_id)
-    search = _Search(git, run_id, records, line, rewrites, checkpoint_id)
+    search = Search(git, run_id, records, line, rewrites, checkpoint_id)
     search.look()
     if allow_legacy and checkpoint_id is None:
         search.look_for_legacy()
@@ -100,7 +100,7 @@ def find(
     return answer(search.found, search.wanted, line, search.notes, checkpoint_id is None, below) or search.nothing()
 
 
-class _Search:
+class Search:
     """One search: the evidence so far, and what could not be looked at."""
 
     def __init__(
@@ -348,14 +348,22 @@ class _Search:
         """Milestones below the answer that this history has lost. Where it is cut off, or too long, nobody can say."""
         best = best_of(self.found, self.line)
         is_cut = len(self.line.commits) == MOST or is_shallow(self.git)
-        if best is None or self.only is not None or best.source == "tree" or is_cut:
+        if best is None or self.only is not None or is_cut:
             return []
-        first = self._firsts.get((best.sha, best.checkpoint_id), best.index)
-        gone = [one for one in unseen(best, self.records, self.places, self.line) if one.index < first]
+        first = self.first()
+        gone = unseen(best, self.records, self.places, self.line)
+        gone = [one for one in gone if first is None or one.index < first]
         if not gone or len(self._since) > MOST_PATCHES:
             return []
         here = {one.checkpoint_id for one in self._equal("patch_id", self._patches, self._changes, self._recent)}
         return [one for one in gone if self._patches.get(one.sha) and one.checkpoint_id not in here]
+
+    def first(self) -> int | None:
+        """The lowest milestone that the answer holds beside its own, if it is a squash or has the files of all of them."""
+        best = best_of(self.found, self.line)
+        if best is None or best.source not in _JOINED:
+            return None
+        return self._firsts[best.sha, best.checkpoint_id] if best.source == "squash" else -1
 
     def look_for_legacy(self) -> None:
         if self.found:
@@ -371,6 +379,10 @@ class _Search:
     def nothing(self) -> Position:
         homes = {one.sha: branches_with(self.git, one.sha) for one in self.wanted[-SHOWN:] if one.sha in self.there}
         said = [*self.legacy, *([DEEPEN] if is_shallow(self.git) else [])]
+        if not self.wanted and any(
+            one.said is not None and one.said.run_id == self.run_id for one in self.line.commits
+        ):
+            self.notes.append("messages name it, but not for sure which milestone they are of")
         choices = choices_for(self.wanted, self.there, homes, said)
         return nowhere(lost(self.run_id, self.wanted, self.notes), choices)
 
