@@ -130,3 +130,19 @@ def test_the_branch_of_each_milestone_is_told(three):
     three("checkout", "-q", "main")
     choices = three.find().choices
     assert [choice.partition(",")[2][:17] for choice in choices[:3]] == [" which is on work"] * 3
+
+
+# --- a sidecar against the log
+
+
+def test_a_sidecar_that_names_another_commit_than_the_log_is_weak_unless_it_was_linked_again(three):
+    three("commit", "-q", "--amend", "-m", "No trailers", "--date", "@1 +0000")
+    linked = three.record(2, three.sha(), source="sidecar")
+    assert at(three.find()) == ("sidecar", "certain", three.sha(), 2)
+    three.records[-1] = linked._replace(tree=None)
+    assert at(three.find()) == ("patch_id", "strong", three.sha(), 2)
+    three.records[-1] = linked._replace(sha=three.sha("main"), tree=three.sha("main^{tree}"))
+    assert at(three.find()) == ("patch_id", "strong", three.sha(), 2)
+    assert at(three.find(as_sidecars(three.records[-1:])))[2:] == (three.sha("main"), 2), (
+        "there is no log to hold it against"
+    )

@@ -9,24 +9,22 @@ import os
 import shlex
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import closing
-from typing import Any, TypeVar
-
-import msgspec
+from typing import TypeVar
 
 from holdfast import app
 from holdfast.adapters.git import hooks, ignoring, sidecars, workspace, worktrees, ws_intent
 from holdfast.adapters.git.repo import GitWorkspace
 from holdfast.cli import repo
+from holdfast.cli.doctor_sidecars import false_ones, is_at_home, moved, newer, written_again
 from holdfast.core.errors import HoldfastError
 from holdfast.core.events import KIND_OF, CheckpointStarted, Event, SnapshotKept
 from holdfast.core.position import WEAK
 from holdfast.core.repo_drift import milestones
 from holdfast.core.shapes import FINISHED, RunState, WorkspaceState
-from holdfast.core.sidecar import Sidecar
+from holdfast.core.sidecar import Sidecar, file_name
 from holdfast.core.subjects import is_imported
 from holdfast.core.wire import decode
 from holdfast.engine.health import OK, WARN, Finding
-from holdfast.engine.workspaces import sidecar_of
 
 FIX = "holdfast doctor --fix"
 NAMED = 5
@@ -154,7 +152,9 @@ def mirrors(place: GitWorkspace, states: list[RunState]) -> Iterator[Finding]:
         yield Finding("sidecars", WARN, str(problem), away(place.sidecars if is_folder else around))
         return
     yield from listed("sidecars", refused, lambda one: unusable(place, one))
-    there = {one.checkpoint_id for one in read}
+    false = false_ones(place, states, read)
+    yield from listed("sidecars", list(false.items()), lambda one: (f"{one[0]} is not believed: {one[1]}.", FIX))
+    there = {one.checkpoint_id for one in read} | newer(refused)
     logged = [
         (name, made)
         for state in states
@@ -173,7 +173,7 @@ def mirrors(place: GitWorkspace, states: list[RunState]) -> Iterator[Finding]:
             "holdfast resume",
         ),
     )
-    gone = [one for one in read if not place.has(one.sha)]
+    gone = [one for one in read if not place.has(one.sha) and file_name(one.checkpoint_id) not in false]
     yield from listed("sidecars", gone, lambda one: collected(place, states, one))
 
 
@@ -310,12 +310,14 @@ def repair() -> Iterator[str]:
         yield f"Removed what a restore that was cut off had left at {intent.path or intent.file}."
     for path in sidecars.remove_leftovers(place.sidecars):
         yield f"Removed the unfinished file {path}."
-    for path in sidecars.set_aside(place.sidecars):
-        yield f"Set aside a sidecar that cannot be read: {path}."
-    read, _ = sidecars.read_all(place.sidecars)
+    states = list(repo.states())
+    false = false_ones(place, states, sidecars.read_all(place.sidecars)[0])
+    for path in sidecars.set_aside(place.sidecars, false):
+        yield f"Set aside a sidecar that cannot be read, or is not believed: {path}."
+    read, refused = sidecars.read_all(place.sidecars)
     there = {one.checkpoint_id: one for one in read}
-    for state in repo.states():
-        here = {name for name, _ in ours(place, state)}
+    for state in states:
+        here = {name for name, _ in ours(place, state)} - newer(refused)
         for name, made in milestones(state):
             if made.commit and name in here:
                 yield from relink(place, state, name, made, there.get(name))
@@ -325,8 +327,7 @@ def relink(
     place: GitWorkspace, state: RunState, name: str, made: WorkspaceState, present: Sidecar | None
 ) -> Iterator[str]:
     at = present.sha if present is not None else made.commit or ""
-    is_there = place.has(at) and place.git.contains("HEAD", at)
-    position = None if is_there else repo.find(place, state, name)
+    position = None if is_at_home(place, at) else repo.find(place, state, name)
     if position is not None and (position.sha is None or position.confidence == WEAK):
         if present is not None or not place.has(at):
             return  # nobody knows where it is; a sidecar is not made to say so
@@ -334,23 +335,15 @@ def relink(
     if present is not None and position is None:
         return
     sha = position.sha if position is not None else made.commit
-    whole = sidecar_of(state.run_id, name, moved(place, made, sha), app.now())
-    place.write_sidecar(msgspec.structs.replace(whole, **as_made(state, name, present)))
+    now = moved(place, made, sha)
+    place.write_sidecar(written_again(place, state.run_id, name, now, present, begun_at(state, name)))
     if position is None or position.sha is None:
-        yield f"Wrote the sidecar of checkpoint {name} again."
+        yield f"Wrote the sidecar of checkpoint {name}."
     else:
         yield f"Checkpoint {name} was commit {at[:12]} and is {position.sha[:12]} now ({position.source}: {position.why})."
 
 
-def as_made(state: RunState, name: str, present: Sidecar | None) -> dict[str, Any]:
-    """What a sidecar that is written again says of the moment in which the checkpoint was made."""
-    if present is not None:
-        return {"created_at": present.created_at, "seq": present.seq}
+def begun_at(state: RunState, name: str) -> int | None:
+    """The event with which a checkpoint was begun."""
     begun = (seq for seq, event in events_of(state.run_id, CheckpointStarted) if event.checkpoint_id == name)
-    return {"seq": next(begun)}
-
-
-def moved(place: GitWorkspace, made: WorkspaceState, sha: str | None) -> WorkspaceState:
-    if sha is None or sha == made.commit:
-        return made
-    return msgspec.structs.replace(made, commit=sha, tree=place.tree_of(sha), patch_id=place.patch_id(sha))
+    return next(begun, None)

@@ -19,7 +19,7 @@ and commits follow that nothing explains: one of them may be a later milestone.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -34,6 +34,7 @@ CERTAIN, STRONG, WEAK = "certain", "strong", "weak"
 SHOWN = 3
 DEEPEN = "The history was cut off when it was cloned: `git fetch --unshallow` brings the rest."
 UNLOGGED = "the log does not know it"
+UNLINKED = "but the log names another, and the sidecar knows no files, or its commit is older than the run"
 UNLIKE = "but neither its changes nor its files nor its author and time are those of the milestone"
 
 
@@ -96,6 +97,19 @@ def unlogged(records: Sequence[Known]) -> list[Known]:
     """Records of milestones that only mirrors know, although there is a log."""
     logged = {record.checkpoint_id for record in records if record.source == "log"}
     return [record for record in records if logged and record.checkpoint_id not in logged]
+
+
+def linked(found: Iterable[Found], records: Sequence[Known], is_older: Callable[[str], bool]) -> Iterator[Found]:
+    """A mirror that names another commit than the log was linked again, and then it knows its files; or it is false.
+
+    `is_older` tells of a commit whether it was there before the run.
+    """
+    logged = {one.checkpoint_id: one.sha for one in records if one.source == "log"}
+    whole = {(one.checkpoint_id, one.sha) for one in records if one.tree is not None}
+    for one in found:
+        is_other = one.source != "log" and logged.get(one.checkpoint_id or "", one.sha) != one.sha
+        is_false = is_other and ((one.checkpoint_id, one.sha) not in whole or is_older(one.sha))
+        yield doubted(one, UNLINKED) if is_false else one
 
 
 def doubted(found: Found, why: str) -> Found:

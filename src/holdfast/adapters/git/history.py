@@ -54,6 +54,7 @@ from holdfast.core.position import (
     choices_for,
     contradicted,
     doubted,
+    linked,
     lost,
     nowhere,
     of_run,
@@ -134,7 +135,7 @@ class Search:
 
     def look(self) -> None:
         self._note_limits()
-        self._add(by_record(self.every, self.line))
+        self._add(linked(by_record(self.every, self.line), self.records, self._is_older))
         self._add(by_rewrite(self.every, self.rewrites, self.line))
         self._add(self._alike(list(by_name(self.every, self.run_id, self.line))))
         if self._open():
@@ -179,7 +180,11 @@ class Search:
         if is_shallow(self.git):
             self.notes.append("the history is cut off, as in a shallow clone")
 
-    # --- whether a name is true
+    # --- whether a mirror or a name is true
+
+    def _is_older(self, sha: str) -> bool:
+        """Whether a commit was there before the run."""
+        return sha in self.line.place and all(one.sha != sha for one in self._since)
 
     def _alike(self, found: list[Found]) -> Iterator[Found]:
         """A rewrite keeps the changes, the files, or author and time. A name on a commit that kept none may be false."""
