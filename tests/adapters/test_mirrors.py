@@ -88,6 +88,14 @@ def test_a_message_that_joins_several_has_no_title_for_the_last(three):
     assert one.position.sha is None and one.known == [] and "which title is whose" in one.position.why
 
 
+def test_a_squash_that_still_names_the_run_is_told(three):
+    three("checkout", "-q", "main")
+    three("merge", "-q", "--squash", "work")
+    three("commit", "-q", "-F", ".git/SQUASH_MSG")
+    one = alone(three)
+    assert one.position.sha is None and "not for sure which milestone" in one.position.why and one.position.choices
+
+
 def test_two_numbers_for_one_checkpoint_are_none(three):
     message = three("log", "-1", "--format=%B").replace("Holdfast-Milestone: 2", "Holdfast-Milestone: 40")
     three.commit(message, more="1\n")

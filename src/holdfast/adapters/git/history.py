@@ -384,9 +384,7 @@ class Search:
     def nothing(self) -> Position:
         homes = {one.sha: branches_with(self.git, one.sha) for one in self.wanted[-SHOWN:] if one.sha in self.there}
         said = [*self.legacy, *([DEEPEN] if is_shallow(self.git) else [])]
-        if not self.wanted and any(
-            one.said is not None and one.said.run_id == self.run_id for one in self.line.commits
-        ):
+        if not self.wanted and any(name == self.run_id for one in self.line.commits for name, _ in one.named):
             self.notes.append("messages name it, but not for sure which milestone they are of")
         choices = choices_for(self.wanted, self.there, homes, said)
         return nowhere(lost(self.run_id, self.wanted, self.notes), choices)

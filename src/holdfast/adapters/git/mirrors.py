@@ -12,6 +12,7 @@ from holdfast.adapters.git.history import Search, first_parent
 from holdfast.adapters.probes.git_runner import Git
 from holdfast.core.line import Commit, Line
 from holdfast.core.position import WEAK, Found, Known, Position, answer, nowhere
+from holdfast.core.sidecar import runr_id
 from holdfast.core.subjects import PREFIX
 
 _JOINED = "commit {} joins the messages of several milestones, and which title is whose is not known"
@@ -58,9 +59,12 @@ class Mirrored(NamedTuple):
 
 
 def runs_in(line: Line, sidecars: Sequence[Known]) -> list[str]:
-    """The runs that sidecars know, and those that the trailers of a history name."""
-    said = (one.said for one in line.commits if one.said is not None and one.said.kind == "trailer")
-    return sorted({one.run_id for one in sidecars} | {one.run_id for one in said if one.run_id is not None})
+    """The runs that sidecars know, and those that the trailers of a history name, also in messages that a squash joined."""
+    named = {pair for one in line.commits for pair in one.named}
+    runr = {
+        run_id for run_id, name in named if (name or "").startswith(runr_id(run_id, ""))
+    }  # its subjects, not trailers
+    return sorted({one.run_id for one in sidecars} | {run_id for run_id, _ in named} - runr)
 
 
 def look(
