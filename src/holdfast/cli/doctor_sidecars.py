@@ -10,8 +10,10 @@ import msgspec
 
 from holdfast.adapters.git import sidecars
 from holdfast.adapters.git.history import facts_of
-from holdfast.adapters.git.history_log import branches_with
+from holdfast.adapters.git.history_log import branches_with, commits_of
 from holdfast.adapters.git.repo import GitWorkspace
+from holdfast.core.line import Commit
+from holdfast.core.position import short
 from holdfast.core.shapes import RunState, WorkspaceState
 from holdfast.core.sidecar import ENDING, Sidecar, file_name
 from holdfast.engine.workspaces import sidecar_of
@@ -25,28 +27,36 @@ def newer(refused: Sequence[sidecars.Refused]) -> set[str]:
 def false_ones(place: GitWorkspace, states: Sequence[RunState], read: Sequence[Sidecar]) -> dict[str, str]:
     """Sidecars that are not believed, by the name of their file, with the reason."""
     logged = {name: (state.run_id, made) for state in states for name, made in state.workspaces.items()}
-    found = (
-        (one, why) for one in read if (why := _contradicted(place, one, *logged.get(one.checkpoint_id, ("", None))))
-    )
-    return {file_name(one.checkpoint_id): why for one, why in found}
+    known = [(one, *logged[one.checkpoint_id]) for one in read if one.checkpoint_id in logged]
+    there = commits_of(place.git, (one.sha for one, _, _ in known))
+    found = {}
+    for one, run_id, made in known:
+        why = _against_log(one, run_id, made) or _against_git(place, one, made, there.get(one.sha))
+        if why:
+            found[file_name(one.checkpoint_id)] = why
+    return found
 
 
-def _contradicted(place: GitWorkspace, one: Sidecar, run_id: str, made: WorkspaceState | None) -> str:
-    """Why a sidecar is not believed; empty if it is."""
-    if made is None:
-        return ""
+def _against_log(one: Sidecar, run_id: str, made: WorkspaceState) -> str:
     if one.run_id != run_id:
         return f"it says run {one.run_id}, and the log says {run_id}"
     if one.milestone_index != made.index:
         return f"it says milestone {one.milestone_index}, and the log says {made.index}"
-    if not place.has(one.sha):
+    return ""
+
+
+def _against_git(place: GitWorkspace, one: Sidecar, made: WorkspaceState, commit: Commit | None) -> str:
+    """A commit that git no longer has says nothing. One that the log does not name must be one that came after the run began."""
+    if commit is None:
         return ""
-    if one.tree is not None and one.tree != place.tree_of(one.sha):
-        return f"commit {one.sha[:12]} has other files than it says"
-    if one.sha != made.commit and one.tree is None:
-        return f"it says commit {one.sha[:12]}, the log says {(made.commit or 'none')[:12]}, and it knows no files to compare"
-    if one.sha != made.commit and made.base and place.has(made.base) and place.git.contains(made.base, one.sha):
-        return f"commit {one.sha[:12]} is older than the run"
+    if one.tree not in (None, commit.tree):
+        return f"commit {short(one.sha)} has other files than it says"
+    if one.sha == made.commit:
+        return ""
+    if one.tree is None:
+        return f"the log says another commit than {short(one.sha)}, and it knows no files to compare"
+    if made.base and place.has(made.base) and place.git.contains(made.base, one.sha):
+        return f"commit {short(one.sha)} is older than the run"
     return ""
 
 
