@@ -123,6 +123,17 @@ def test_each_of_two_runs_with_equal_work_is_found_at_its_own_commit(repo):
     assert at(repo.find(run_id="run-b")) == ("patch_id", "strong", repo.sha(), 0)
 
 
+def test_a_commit_that_only_another_run_made_is_no_squash_of_ours(repo):
+    """All that was changed up to our milestone is just what the other run's changed."""
+    equal(repo, "1\n", run_id="run-b")
+    repo.commit("Extra", extra="1\n")
+    repo("rm", "-q", "extra")
+    repo.milestone(0, run_id="run-a", base="1\n")
+    reword(repo, "2,3d")
+    assert at(repo.find(run_id="run-b")) == ("patch_id", "strong", repo.sha(), 0)
+    assert repo.find(run_id="run-a").confidence in ("none", "weak")
+
+
 # --- the choices
 
 

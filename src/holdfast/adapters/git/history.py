@@ -122,7 +122,7 @@ class Search:
         self.every = self._believed(of_run(records, run_id), line.commits)
         self.mirrors = {one.checkpoint_id for one in unlogged(self.every)}
         self.records = [one for one in self.every if one.checkpoint_id not in self.mirrors]
-        self._joined: dict[str, str] = {}  # what commits change that do not change just what one milestone did
+        self._joined: dict[str, str] = {}  # what commits change, but for those that change just what one milestone did
         self._firsts: dict[tuple[str, str | None], int] = {}  # from which milestone on a squash holds everything
 
     @property
@@ -230,7 +230,7 @@ class Search:
     def _by_patch(self) -> Iterator[Found]:
         if len(self._since) > MOST_PATCHES:
             self.notes.append(f"only what the newest {MOST_PATCHES:,} commits change was compared")
-        single = {self._patches[one.sha] for one in self.records if one.sha in self._patches}
+        single = set(self._patches.values())
         self._joined = {sha: name for sha, name in self._changes.items() if name not in single}
         return self._equal("patch_id", self._patches, self._changes, self._recent)
 
