@@ -209,7 +209,10 @@ class Workspace(Protocol):
         """Paths that were committed since then, and are just as a base branch has them."""
 
     def mirrored(self, run_id: str | None = None) -> list[Known]:
-        """Milestones in the history of HEAD that mirrors name, of this run or of all, by index. Writes nothing."""
+        """Milestones that mirrors name, of this run or of all, by index, up to the last that is in the history of HEAD.
+
+        Each is where it is now; one that is no longer there is as it was. Writes nothing.
+        """
 
     def look(
         self,

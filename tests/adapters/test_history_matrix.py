@@ -6,14 +6,16 @@
 from __future__ import annotations
 
 import os
+import shutil
 import tempfile
 from pathlib import Path
 
 import pytest
 
 from holdfast.adapters.git.history import find
-from holdfast.adapters.git.sidecars import read_all, write
-from holdfast.core.position import Known
+from holdfast.adapters.git.repo import GitWorkspace
+from holdfast.adapters.git.sidecars import write
+from holdfast.core.position import nowhere
 from holdfast.core.sidecar import Sidecar
 from tests.adapters.test_history import RUN, Repo, forget
 
@@ -226,18 +228,6 @@ def mirror(repo):
         ))  # fmt: skip
 
 
-def mirrored(folder):
-    read, refused = read_all(str(folder / ".holdfast" / "checkpoints"))
-    assert refused == []
-    return [
-        Known(
-            one.checkpoint_id, one.run_id, one.milestone_index, one.milestone_title, one.sha, one.tree, one.patch_id,
-            one.parent, one.branch, one.base, "sidecar",
-        )
-        for one in read
-    ]  # fmt: skip
-
-
 def prepare(folder):
     """A repository in which a run reached three milestones, with a commit of a person between them."""
     repo = Repo(folder)
@@ -258,14 +248,27 @@ def rewrites_of(repo):
 
 
 def look(change, folder):
-    """Do it, and look with everything, with the sidecars, and with nothing. Returns the right commit and three positions."""
+    """Do it, and look with everything, with the sidecars, and with nothing. Returns the right commit and three positions.
+
+    Without a log there are no records but those of mirrors, so these are found as `holdfast resume` finds them.
+    """
     repo, sha = change(prepare(folder / "repo"))
     rewrites = rewrites_of(repo) if change is rebased_with_the_hook else []
-    kept = mirrored(repo.folder)
     if change is cloned_shallow or change is cloned_shallow_too_short:
-        kept = mirrored(folder / "repo")  # carried over by hand
-    choices = ((repo.records, rewrites), (kept, rewrites), ([], []))
-    return repo, sha, [find(repo.git(), RUN, records, rewrites=told) for records, told in choices]
+        mirror(repo)  # carried over by hand
+    if rewrites:
+        (repo.folder / ".git" / "holdfast").mkdir()
+        (repo.folder / ".git" / "holdfast" / "rewrites").write_text("".join(f"{old} {new}\n" for old, new in rewrites))
+    found = [find(repo.git(), RUN, repo.records, rewrites=rewrites), without_log(repo)]
+    for gone in (".holdfast", ".git/holdfast"):
+        shutil.rmtree(repo.folder / gone, ignore_errors=True)
+    return repo, sha, [*found, without_log(repo)]
+
+
+def without_log(repo):
+    for one in GitWorkspace(str(repo.folder), repo.environ).only_mirrored(only=RUN):
+        return one.position
+    return nowhere("Nothing here names the run.", ["Bring its log or its sidecars."])
 
 
 def matrix_rows(folder=None):

@@ -56,6 +56,7 @@ def test_a_run_comes_in_with_its_milestone_and_its_stop_and_a_torn_line_is_named
     )
     (made,) = state["workspaces"].values()
     assert (made["index"], made["title"], made["commit"]) == (0, "first part", "ab" * 20)
+    assert (made["created_at"], made["tier"]) == ("2026-01-04T12:01:00Z", "tier0")
     again = json.loads(holdfast(tmp_path, "import", str(folder), "--json"))
     assert [one["new"] for one in again["runs"]] == [False]
     assert json.loads(holdfast(tmp_path, "verify", "--json"))
@@ -115,6 +116,28 @@ def taken_in(tmp_path):
         return tmp_path, shas
 
     return make
+
+
+def test_the_sidecar_of_a_milestone_that_came_in_says_what_runr_and_git_know(tmp_path):
+    folder = small_folder(tmp_path)
+    git(tmp_path, "init", "-q", "-b", "main")
+    (tmp_path / ".gitignore").write_text(".runr/\n.holdfast/\nstore/\n")
+    git(tmp_path, "add", ".gitignore")
+    git(tmp_path, "commit", "-q", "-m", "first")
+    sha = commit(tmp_path, "chore(runr): checkpoint 20260104120000 milestone 0")
+    (old,) = (folder / "checkpoints").iterdir()
+    known = json.loads(old.read_text()) | {"sha": sha, "verification_commands": ["true"]}
+    old.rename(old.with_name(f"{sha}.json")).write_text(json.dumps(known))
+    holdfast(tmp_path, "import", ".runr")
+    assert "Wrote the sidecar" in holdfast(tmp_path, "doctor", "--fix", code=None)
+    (made,) = (json.loads(path.read_text()) for path in (tmp_path / ".holdfast" / "checkpoints").iterdir())
+    kept = ("sha", "created_at", "tier", "verification_commands")
+    assert [made[name] for name in kept] == [known[name] for name in kept]
+    assert (made["tree"], made["parent"]) == (
+        git(tmp_path, "rev-parse", "HEAD^{tree}"),
+        git(tmp_path, "rev-parse", "HEAD~1"),
+    )
+    assert made["patch_id"]
 
 
 def position_of(top, *words):

@@ -66,6 +66,46 @@ def test_uncommitted_work_can_be_kept_aside(repo, environ, killed):
     assert aside == f"holdfast resume {killed[0]} --snapshot -- COMMAND"
 
 
+# --- a run without a log
+
+
+def lose_log(repo):
+    for path in (repo / ".holdfast").glob("holdfast.db*"):
+        path.unlink()
+
+
+def test_a_run_without_a_log_whose_last_milestone_is_lost_asks_before_it_goes_on(repo, environ, killed):
+    run(["git", "reset", "-q", "--hard", "HEAD~1"], repo, environ)
+    lose_log(repo)
+    (known,) = told(repo, environ, "resume", killed[0])["mirrored"]
+    assert (known["milestone"], known["source"], known["confidence"], known["sure"]) == (0, "sidecar", "certain", False)
+    assert known["checkpoint_id"] and "milestone 1" in known["why"]
+    text = holdfast(repo, environ, "resume")
+    assert "by sidecar, certain" in text and "was not found" in text and "--yes -- COMMAND" in text
+    holdfast(repo, environ, "resume", killed[0], "--", *killed[1], code=41)
+    assert subjects(repo, environ)[0] == "checkpoint: part a"
+    holdfast(repo, environ, "resume", killed[0], "--yes", "--", *killed[1])
+    assert subjects(repo, environ)[:2] == ["checkpoint: part c", "checkpoint: part b"]
+
+
+def test_a_run_without_a_log_that_was_squashed_goes_on_behind_its_squash(repo, environ, killed):
+    run(["git", "reset", "-q", "--soft", "HEAD~2"], repo, environ)
+    run(["git", "commit", "-q", "-m", "feature (#12)"], repo, environ)
+    lose_log(repo)
+    (known,) = told(repo, environ, "resume", killed[0])["mirrored"]
+    assert (known["milestone"], known["source"], known["sure"]) == (1, "squash", True)
+    holdfast(repo, environ, "resume", killed[0], "--", *killed[1])
+    assert subjects(repo, environ)[:2] == ["checkpoint: part c", "feature (#12)"], "nothing is made a second time"
+
+
+def test_a_run_without_a_log_that_is_elsewhere_is_unknown_with_choices(repo, environ, killed):
+    run(["git", "switch", "-q", "-c", "other", "HEAD~2"], repo, environ)
+    lose_log(repo)
+    text = holdfast(repo, environ, "resume")
+    assert "is unknown" in text and "which is on main" in text
+    holdfast(repo, environ, "resume", killed[0], "--", *killed[1], code=41)
+
+
 # --- a clone without its history
 
 

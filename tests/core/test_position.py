@@ -6,18 +6,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.core.line import Commit, Line
+from holdfast.core.matching import Clues, Pair, by_content, by_pair
 from holdfast.core.position import (
     ORDER,
     Found,
     Known,
-    Pair,
     above,
     answer,
     best_of,
-    by_content,
     by_legacy,
     by_name,
-    by_pair,
     by_record,
     by_rewrite,
     choices_for,
@@ -173,16 +171,34 @@ def test_other_runs_and_snapshots_name_nothing_here():
 # --- equal content
 
 
-def matched(records, values, commits):
-    return {(one.checkpoint_id, one.sha) for one in by_content("tree", records, values, commits)}
+def matched(records, values, commits, clues=None):
+    return {
+        (one.checkpoint_id, one.sha)
+        for one in by_content("tree", records, values, commits, clues)
+        if one.confidence != "weak"
+    }
 
 
 def test_equal_commits_go_to_equal_milestones_in_turn():
     records = [known(0, "a"), known(1, "b"), known(2, "c")]
     values = {"a": "same", "b": "other", "c": "same"}
-    assert matched(records, values, {"same": ["n1"]}) == {("c0", "n1")}
+    assert matched(records, values, {"same": ["n1"]}) == set(), "it may be either"
+    stamps = Clues(stamps={"a": "then", "c": "later", "n1": "later"})
+    assert matched(records, values, {"same": ["n1"]}, stamps) == {("c2", "n1")}
     assert matched(records, values, {"same": ["n1", "n2"]}) == {("c0", "n1"), ("c2", "n2")}
     assert matched(records, values, {"same": ["n1", "n2", "n3"]}) == {("c0", "n1"), ("c2", "n3")}
+
+
+def test_an_equal_milestone_of_another_run_takes_its_own_commit_or_makes_the_match_weak():
+    ours, theirs = [known(0, "a")], known(0, "x", "other", run_id="s")
+    values = {"a": "same", "x": "same"}
+    assert matched(ours, values, {"same": ["n1", "n2"]}, Clues(rivals=[theirs])) == set()
+    told = Clues(stamps={"a": "then", "n1": "then", "x": "later", "n2": "later"}, rivals=[theirs])
+    assert matched(ours, values, {"same": ["n1", "n2"]}, told) == {("c0", "n1")}
+    assert matched(ours, values, {"same": ["n2"]}, told) == set()
+    held = Clues(reserved={"n2": frozenset("x")}, rivals=[theirs])
+    assert matched(ours, values, {"same": ["n2"]}, held) == set()
+    assert matched(ours, values, {"same": ["n1", "n2"]}, held) == {("c0", "n1")}
 
 
 def test_milestones_on_one_commit_and_records_of_one_checkpoint_have_the_same_turn():
@@ -245,9 +261,9 @@ def test_a_commit_that_changes_nothing_is_not_changing():
 def test_a_lower_milestone_that_nothing_shows_is_unseen():
     best, at = found(index=3, checkpoint_id="c3"), line("a")
     records = [known(0, "x"), known(1, "y"), known(2, "z", source="sidecar"), known(3, "a"), known(4, "q")]
-    assert unseen(best, records, [best, found(checkpoint_id="c0")], at) == records[1:2]
+    assert unseen(best, records, [best, found(checkpoint_id="c0")], at) == records[1:3]
     named = Line([Commit("a", "t", (), "", None, frozenset({("r", "c1"), ("other", "c0")}))])
-    assert unseen(best, records, [best], named) == records[:1]
+    assert unseen(best, records, [best], named) == [records[0], records[2]]
     assert unseen(best, records[3:], [best], at) == []
 
 

@@ -10,15 +10,14 @@ import shlex
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import closing
 from functools import partial
-from typing import Any, NamedTuple, TypeVar
-
-import msgspec
+from typing import NamedTuple, TypeVar
 
 from holdfast import app, config
 from holdfast.adapters.git import sidecars, workspace, worktrees, ws_intent
 from holdfast.adapters.git.repo import GitWorkspace, top_of
 from holdfast.cli import repo
 from holdfast.cli.checkpoint import MISSION
+from holdfast.cli.doctor_relink import false_ones, is_at_home, moved, newer, written_again
 from holdfast.cli.doctor_sidecars import refused, usable
 from holdfast.cli.doctor_tree import (
     FIX,
@@ -38,11 +37,10 @@ from holdfast.core.events import KIND_OF, CheckpointStarted, Event, SnapshotKept
 from holdfast.core.position import WEAK
 from holdfast.core.repo_drift import milestones
 from holdfast.core.shapes import FINISHED, RunState, WorkspaceState
-from holdfast.core.sidecar import Sidecar
+from holdfast.core.sidecar import Sidecar, file_name
 from holdfast.core.subjects import is_imported
 from holdfast.core.wire import decode
 from holdfast.engine.health import OK, WARN, Finding, failed
-from holdfast.engine.workspaces import sidecar_of
 
 Kind = TypeVar("Kind", bound=Event)
 
@@ -123,10 +121,14 @@ def folders(place: GitWorkspace, states: list[RunState]) -> frozenset[str]:
 
 
 def mirrors(here: Here) -> Iterator[Finding]:
-    place, read = here.place, usable(here.place)
-    if read is None:
-        return  # what is in the folder is not known
-    there = {one.checkpoint_id for one in read}
+    place = here.place
+    try:
+        read, spoiled = sidecars.read_all(place.sidecars)
+    except sidecars.SidecarsUnreadable:
+        return  # what is in the folder is not known, and `refused` says so
+    false = false_ones(place, here.states, read)
+    yield from listed("sidecars", list(false.items()), lambda one: (f"{one[0]} is not believed: {one[1]}.", FIX))
+    there = {one.checkpoint_id for one in read} | newer(spoiled)
     logged = [
         (name, made)
         for state in here.states
@@ -150,7 +152,7 @@ def mirrors(here: Here) -> Iterator[Finding]:
         ),
         OK,
     )
-    gone = [one for one in read if one.sha not in present]
+    gone = [one for one in read if one.sha not in present and file_name(one.checkpoint_id) not in false]
     yield from listed("sidecars", gone, lambda one: collected(here, one))
 
 
@@ -309,12 +311,16 @@ def clear_sidecars(place: GitWorkspace) -> Iterator[str]:
 
 
 def write_sidecars(place: GitWorkspace) -> Iterator[str]:
-    read, _ = sidecars.read_all(place.sidecars)
-    there = {one.checkpoint_id: one for one in read}
     logs = repo.read_logs()
+    for path in sidecars.set_aside(
+        place.sidecars, false_ones(place, logs.states, sidecars.read_all(place.sidecars)[0])
+    ):
+        yield f"Set aside a sidecar that is not believed: {path}."
+    read, spoiled = sidecars.read_all(place.sidecars)
+    there = {one.checkpoint_id: one for one in read}
     here = Here(place, logs, folders(place, logs.states))
     for state in logs.states:
-        known = {name for name, _ in ours(here, state)}
+        known = {name for name, _ in ours(here, state)} - newer(spoiled)
         for name, made in milestones(state):
             if made.commit and name in known:
                 yield from relink(place, state, name, made, there.get(name))
@@ -327,8 +333,7 @@ def relink(
     place: GitWorkspace, state: RunState, name: str, made: WorkspaceState, present: Sidecar | None
 ) -> Iterator[str]:
     at = present.sha if present is not None else made.commit or ""
-    is_there = place.has(at) and place.git.contains("HEAD", at)
-    position = None if is_there else repo.find(place, state, name)
+    position = None if is_at_home(place, at) else repo.find(place, state, name)
     if position is not None and (position.sha is None or position.confidence == WEAK):
         if present is not None or not place.has(at):
             return  # nobody knows where it is; a sidecar is not made to say so
@@ -336,23 +341,15 @@ def relink(
     if present is not None and position is None:
         return
     sha = position.sha if position is not None else made.commit
-    whole = sidecar_of(state.run_id, name, moved(place, made, sha), app.now())
-    place.write_sidecar(msgspec.structs.replace(whole, **as_made(state, name, present)))
+    now = moved(place, made, sha)
+    place.write_sidecar(written_again(place, state.run_id, name, now, present, begun_at(state, name)))
     if position is None or position.sha is None:
-        yield f"Wrote the sidecar of checkpoint {name} again."
+        yield f"Wrote the sidecar of checkpoint {name}."
     else:
         yield f"Checkpoint {name} was commit {at[:12]} and is {position.sha[:12]} now ({position.source}: {position.why})."
 
 
-def as_made(state: RunState, name: str, present: Sidecar | None) -> dict[str, Any]:
-    """What a sidecar that is written again says of the moment in which the checkpoint was made."""
-    if present is not None:
-        return {"created_at": present.created_at, "seq": present.seq}
+def begun_at(state: RunState, name: str) -> int | None:
+    """The event with which a checkpoint was begun."""
     begun = (seq for seq, event in events_of(state.run_id, CheckpointStarted) if event.checkpoint_id == name)
-    return {"seq": next(begun)}
-
-
-def moved(place: GitWorkspace, made: WorkspaceState, sha: str | None) -> WorkspaceState:
-    if sha is None or sha == made.commit:
-        return made
-    return msgspec.structs.replace(made, commit=sha, tree=place.tree_of(sha), patch_id=place.patch_id(sha))
+    return next(begun, None)

@@ -62,7 +62,7 @@ def about_file(row: str, otherwise: str) -> str:
 
 def find(place: GitWorkspace, state: RunState, checkpoint_id: str | None = None) -> Position:
     """Where a milestone of a run is in the history of HEAD, by every kind of evidence there is: the last one, or this one."""
-    known = [*records(state), *(one for one in place.known() if one.run_id == state.run_id)]
+    known = [*records(state), *place.known()]
     imported = is_imported(state.run_id, state.mission_id)
     return place.find(state.run_id, known, checkpoint_id, legacy=imported, imported=imported)
 

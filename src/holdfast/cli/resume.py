@@ -142,9 +142,9 @@ def without_log(where: config.Config, run: str) -> dict[str, Any] | None:
     except NotFound as missing:
         around = import_module("holdfast.cli.resume_repo")
         rows = around.only_mirrored(known_runs(where))
-        found = next((row for row in rows if row["run_id"] == run), None)
-        if found is None and around.is_cut_off():
-            missing.advice = DEEPEN
+        found: dict[str, Any] | None = next((row for row in rows if row["run_id"] == run), None)
+        if found is None:
+            missing.advice = around.advice_without(missing.advice)
             raise
         return found
 
@@ -154,6 +154,7 @@ def go_on_from_mirrors(
 ) -> None:
     around = import_module("holdfast.cli.resume_repo")
     if behind:
+        around.check_mirrored(known, "HOLDFAST_YES" in more)
         become(behind, known["run_id"], surroundings(known["run_id"], where, None) | more, as_json)
     if as_json:
         emit({"mirrored": [known], "shallow": around.is_cut_off()})

@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from holdfast import app, config
+from holdfast.adapters.git.mirrors import Mirrored
 from holdfast.adapters.git.repo import GitWorkspace
 from holdfast.cli import repo
 from holdfast.cli.output import escape, say
@@ -87,35 +88,76 @@ def is_cut_off() -> bool:
         return False
 
 
+def advice_without(advice: str) -> str:
+    """What to say of a run that has neither a log nor mirrors here."""
+    try:
+        is_cut = repo.here().is_shallow()
+    except HoldfastError:
+        return advice
+    return DEEPEN if is_cut else f"{advice} No sidecar names the run either, nor a commit in the history of HEAD."
+
+
+class MirrorsUnsure(HoldfastError):
+    """Nothing here tells for sure which milestone of a run without a log was the last."""
+
+    reason = "drift_refused"
+
+    def __init__(self, run_id: str, why: str) -> None:
+        super().__init__(why)
+        self.advice = f"`holdfast resume {run_id}` lists what can be done; --yes goes on from what was found."
+
+
 def only_mirrored(known: Collection[str]) -> list[dict[str, Any]]:
     """Runs of which this repository knows milestones, and the store no log. Outside of a repository there are none."""
     try:
-        place = repo.here()
-        found = place.mirrored()
+        return [as_data(one) for one in repo.here().only_mirrored(known)]
     except HoldfastError:
         return []
-    last = {one.run_id: one for one in found if one.run_id not in known}
-    return [
-        {
-            "run_id": run_id,
-            "milestone": one.index,
-            "title": one.title,
-            "sha": one.sha,
-            "source": one.source,
-            "unexplained": place.unexplained(one.sha),
-        }
-        for run_id, one in last.items()
-    ]
+
+
+def as_data(one: Mirrored) -> dict[str, Any]:
+    position = one.position
+    titles = {known.checkpoint_id: known.title for known in one.known}
+    return {
+        "run_id": one.run_id,
+        "milestone": position.index,
+        "title": titles.get(position.checkpoint_id or ""),
+        "checkpoint_id": position.checkpoint_id,
+        "sha": position.sha,
+        "source": position.source,
+        "confidence": position.confidence,
+        "unexplained": one.unexplained,
+        "sure": one.is_sure,
+        "why": position.why,
+        "choices": list(position.choices),
+    }
+
+
+def check_mirrored(entry: dict[str, Any], yes: bool) -> None:
+    """To go on from what is not the last milestone for sure would make others a second time: a person decides."""
+    strictness = effective_strictness(config=config.environment().get("HOLDFAST_STRICTNESS") or None)
+    policy = policy_for("commit", strictness)
+    if not entry["sure"] and (policy == "refuse" or (policy == "ask" and not yes)):
+        raise MirrorsUnsure(entry["run_id"], entry["why"])
 
 
 def show_mirrored(entries: list[dict[str, Any]]) -> None:
     for one in entries:
-        at = f"milestone {one['milestone']} ({escape(one['title'])}) is {one['sha'][:12]}, by {one['source']}"
-        gap = f"; {nameless(one['unexplained'])}" if one["unexplained"] else ""
-        say(f"Run {one['run_id']} has no log here, but mirrors: {at}{gap}.")
-        say(f"  holdfast resume {one['run_id']} -- COMMAND")
+        say(f"Run {one['run_id']} has no log here, but mirrors: {mirrored_line(one)}")
+        if not one["sure"]:
+            for line in (one["why"], *one["choices"]) if one["sha"] else one["choices"]:
+                say(f"  {escape(line)}")
+        say(f"  holdfast resume {one['run_id']}{' --yes' * (not one['sure'])} -- COMMAND")
     if is_cut_off():
         say(f"Older milestones are not seen. {DEEPEN}")
+
+
+def mirrored_line(one: dict[str, Any]) -> str:
+    if one["sha"] is None:
+        return escape(one["why"])
+    gap = f"; {nameless(one['unexplained'])}" if one["unexplained"] else ""
+    by = f"by {one['source']}, {one['confidence']}"
+    return f"milestone {one['milestone']} ({escape(one['title'])}) is {one['sha'][:12]}, {by}{gap}."
 
 
 def show(entries: list[dict[str, Any]]) -> None:
@@ -126,7 +168,8 @@ def show(entries: list[dict[str, Any]]) -> None:
             continue
         position = entry["checkpoint"]
         at = f"{position['sha'][:12]}, milestone {position['index']}" if position["sha"] else "unknown"
-        pairs([("milestone", f"{at} ({position['source']}): {escape(position['why'])}")])
+        by = f"{position['source']}, {position['confidence']}" if position["sha"] else position["source"]
+        pairs([("milestone", f"{at} ({by}): {escape(position['why'])}")])
         for choice in position["choices"]:
             say(f"  {escape(choice)}")
         for one in entry["drift"]:

@@ -19,7 +19,7 @@ and commits follow that nothing explains: one of them may be a later milestone.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -31,18 +31,10 @@ ORDER = (
     *("git_log_legacy", "none"),
 )
 CERTAIN, STRONG, WEAK = "certain", "strong", "weak"
-_WHAT = {
-    "patch_id": "it changes exactly what the milestone changed",
-    "squash": "it changes at once what was changed step by step up to this milestone, so it is a squash",
-    "tree": "it has exactly the files that the milestone had",
-}
-_PAIRED = {
-    True: (STRONG, "and both have the same author and time"),
-    False: (WEAK, "but author or time differ"),
-}
-_SHOWN = 3
+SHOWN = 3
 DEEPEN = "The history was cut off when it was cloned: `git fetch --unshallow` brings the rest."
 UNLOGGED = "the log does not know it"
+UNLINKED = "but the log names another, and the sidecar knows no files, or its commit is older than the run"
 UNLIKE = "but neither its changes nor its files nor its author and time are those of the milestone"
 
 
@@ -87,14 +79,6 @@ class Found(NamedTuple):
     why: str
 
 
-class Pair(NamedTuple):
-    """Two commits that git takes for versions of the same change; `sure` if author and time say so too."""
-
-    old: str
-    new: str
-    sure: bool
-
-
 def of_run(records: Iterable[Known], run_id: str) -> list[Known]:
     """The records of this run by milestone, the best source last. What contradicts the log is left out."""
     ours = {record for record in records if record.run_id == run_id}
@@ -113,6 +97,19 @@ def unlogged(records: Sequence[Known]) -> list[Known]:
     """Records of milestones that only mirrors know, although there is a log."""
     logged = {record.checkpoint_id for record in records if record.source == "log"}
     return [record for record in records if logged and record.checkpoint_id not in logged]
+
+
+def linked(found: Iterable[Found], records: Sequence[Known], is_older: Callable[[str], bool]) -> Iterator[Found]:
+    """A mirror that names another commit than the log was linked again, and then it knows its files; or it is false.
+
+    `is_older` tells of a commit whether it was there before the run.
+    """
+    logged = {one.checkpoint_id: one.sha for one in records if one.source == "log"}
+    whole = {(one.checkpoint_id, one.sha) for one in records if one.tree is not None}
+    for one in found:
+        is_other = one.source != "log" and logged.get(one.checkpoint_id or "", one.sha) != one.sha
+        is_false = is_other and ((one.checkpoint_id, one.sha) not in whole or is_older(one.sha))
+        yield doubted(one, UNLINKED) if is_false else one
 
 
 def doubted(found: Found, why: str) -> Found:
@@ -134,7 +131,7 @@ def by_record(records: Iterable[Known], line: Line) -> Iterator[Found]:
     for record in records:
         if record.sha in line:
             why = f"the {record.source} names this commit, and the history contains it"
-            yield _found(record, record.source, CERTAIN, record.sha, why)
+            yield found_as(record, record.source, CERTAIN, record.sha, why)
 
 
 def by_rewrite(records: Iterable[Known], rewrites: Sequence[tuple[str, str]], line: Line) -> Iterator[Found]:
@@ -146,7 +143,7 @@ def by_rewrite(records: Iterable[Known], rewrites: Sequence[tuple[str, str]], li
     for record in records:
         ends = [sha for sha in _followed(record.sha, news) if sha in line and sha != record.sha]
         if ends:
-            yield _found(record, "post_rewrite", CERTAIN, min(ends, key=line.distance), "git recorded the rewrite")
+            yield found_as(record, "post_rewrite", CERTAIN, min(ends, key=line.distance), "git recorded the rewrite")
 
 
 def _followed(sha: str, news: Mapping[str, Sequence[str]]) -> list[str]:
@@ -201,47 +198,7 @@ def _named(checkpoint_id: str, index: int, record: Known | None, carriers: list[
     if record is None:
         named = Found("git_log_run_specific", STRONG, sha, index, checkpoint_id, None, why)
         return doubted(named, UNLOGGED) if logged else named
-    return _found(record, "git_log_run_specific", STRONG, sha, why)
-
-
-def by_content(
-    source: str, records: Sequence[Known], values: Mapping[str, str], commits: Mapping[str, Sequence[str]]
-) -> Iterator[Found]:
-    """Commits that are equal to a record in some value (`values`: of a record's commit; `commits`: by value, oldest first).
-
-    Milestones that are equal to each other take the equal commits in turn, so that one commit is never taken for two of them.
-    """
-    alike: dict[str, list[Known]] = {}
-    for record in records:
-        if value := values.get(record.sha):
-            alike.setdefault(value, []).append(record)
-    for value, same in alike.items():
-        turns, equal = _turns(same), commits.get(value, ())
-        for record, turn in zip(same, turns, strict=True):
-            if turn < len(equal):
-                sha = equal[-1] if turn == max(turns) else equal[turn]
-                yield _found(record, source, STRONG, sha, _WHAT[source])
-
-
-def _turns(records: Sequence[Known]) -> list[int]:
-    """Each record's turn. Milestones on one commit have the same, and so have records of one checkpoint."""
-    turns: dict[str, int] = {}
-    given = []
-    for record in records:
-        names = (record.sha, record.checkpoint_id)
-        turn = next((turns[name] for name in names if name in turns), len(set(turns.values())))
-        turns.update(dict.fromkeys(names, turn))
-        given.append(turn)
-    return given
-
-
-def by_pair(records: Iterable[Known], pairs: Iterable[Pair]) -> Iterator[Found]:
-    news = {pair.old: pair for pair in pairs}
-    for record in records:
-        if pair := news.get(record.sha):
-            confidence, stamp = _PAIRED[pair.sure]
-            why = f"git pairs it with the milestone's commit by what it changes, {stamp}"
-            yield _found(record, "range_diff", confidence, pair.new, why)
+    return found_as(record, "git_log_run_specific", STRONG, sha, why)
 
 
 def by_legacy(records: Sequence[Known], run_id: str, line: Line) -> tuple[Found | None, str]:
@@ -260,7 +217,7 @@ def by_legacy(records: Sequence[Known], run_id: str, line: Line) -> tuple[Found 
     return Found("git_log_legacy", WEAK, *old[0], None, None, why), ""
 
 
-def _found(record: Known, source: str, confidence: str, sha: str, why: str) -> Found:
+def found_as(record: Known, source: str, confidence: str, sha: str, why: str) -> Found:
     was = record.sha if record.sha != sha else None
     return Found(source, confidence, sha, record.index, record.checkpoint_id, was, why)
 
@@ -286,11 +243,11 @@ def above(records: Sequence[Known], found: Sequence[Found], line: Line) -> list[
 
 
 def unseen(best: Found, records: Iterable[Known], found: Iterable[Found], line: Line) -> list[Known]:
-    """Milestones of the log below the answer that neither their commit nor a message shows to be in this history."""
-    seen = {one.checkpoint_id for one in found}
-    below = [one for one in records if one.source == "log" and one.index < best.index and one.checkpoint_id not in seen]
+    """Recorded milestones below the answer that neither their commit nor a message shows to be in this history."""
+    seen = {one.checkpoint_id for one in found if one.confidence != WEAK}
+    below = {one.checkpoint_id: one for one in records if one.index < best.index and one.checkpoint_id not in seen}
     named = {pair for commit in line.commits for pair in commit.named} if below else set()
-    return [one for one in below if (one.run_id, one.checkpoint_id) not in named]
+    return [one for one in below.values() if (one.run_id, one.checkpoint_id) not in named]
 
 
 def answer(
@@ -343,17 +300,17 @@ def nameless(gap: int) -> str:
 
 def _missing(best: Found, records: Sequence[Known], below: Sequence[Known]) -> Iterator[str]:
     higher = [record for record in records if record.index > best.index]
-    for record in (*below[:_SHOWN], *higher[-1:]):
+    for record in (*below[:SHOWN], *higher[-1:]):
         yield f"milestone {record.index} ({short(record.sha)}) was not found in this history"
-    if len(below) > _SHOWN:
-        yield f"{len(below) - _SHOWN} more of the lower ones were not found either"
+    if len(below) > SHOWN:
+        yield f"{len(below) - SHOWN} more of the lower ones were not found either"
 
 
 def _few(notes: Iterable[str]) -> list[str]:
     """Each once, and not too many of them for a sentence."""
     different = list(dict.fromkeys(notes))
-    more = len(different) - _SHOWN
-    return different[:_SHOWN] + ([f"and {more} more remarks of this kind"] if more > 0 else [])
+    more = len(different) - SHOWN
+    return different[:SHOWN] + ([f"and {more} more remarks of this kind"] if more > 0 else [])
 
 
 def _others(best: Found, found: Sequence[Found], gap: int) -> Iterator[str]:
@@ -362,7 +319,7 @@ def _others(best: Found, found: Sequence[Found], gap: int) -> Iterator[str]:
         yield f"If commit {short(best.sha)} really is milestone {best.index} of this run, confirm it."
         yield "If it is not, start from the first milestone."
     weak = {(one.index, one.sha): one for one in found if one.confidence == WEAK and one.index > best.index}
-    for one in sorted(weak.values(), key=lambda one: -one.index)[:_SHOWN]:
+    for one in sorted(weak.values(), key=lambda one: -one.index)[:SHOWN]:
         yield f"Commit {short(one.sha)} may be milestone {one.index}: {one.why}."
     if gap:
         yield f"Look at `git log {short(best.sha)}..` for a milestone that lost its name."
@@ -384,9 +341,9 @@ def choices_for(
 ) -> Iterator[str]:
     """What a person may do when nothing was found. `homes` are the branches on which a commit still is."""
     kept = set(there)
-    for record in reversed(records[-_SHOWN:]):
+    for record in reversed(records[-SHOWN:]):
         name = f"Milestone {record.index} was commit {short(record.sha)}"
-        branches = ", ".join(homes.get(record.sha, ())[:_SHOWN])
+        branches = ", ".join(homes.get(record.sha, ())[:SHOWN])
         if branches:
             yield f"{name}, which is on {branches}: switch to that branch, or merge it."
         elif record.sha in kept:

@@ -59,7 +59,13 @@ def _events(store: Store, run: Foreign, redact: Redact) -> Iterator[Event]:
 
 def _milestone(run: Foreign, one: Sidecar) -> Iterator[Event]:
     yield CheckpointStarted(
-        checkpoint_id=one.checkpoint_id, repo=run.repo, index=one.milestone_index, title=one.milestone_title
+        checkpoint_id=one.checkpoint_id,
+        repo=run.repo,
+        index=one.milestone_index,
+        title=one.milestone_title,
+        created_at=one.created_at,
+        tier=one.tier,
+        verification_commands=one.verification_commands or (),
     )
     yield CheckpointComplete(checkpoint_id=one.checkpoint_id, commit=one.sha, sidecar_written=True)
 

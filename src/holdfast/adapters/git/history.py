@@ -34,26 +34,27 @@ from holdfast.adapters.git.history_patches import (
 from holdfast.adapters.probes.common import EffectError
 from holdfast.adapters.probes.git_runner import Git
 from holdfast.core.line import Commit, Line
+from holdfast.core.matching import Clues, Pair, by_content, by_pair, reserved_by_name, shas_by_checkpoint
 from holdfast.core.position import (
     DEEPEN,
+    SHOWN,
     UNLIKE,
     UNLOGGED,
+    WEAK,
     Found,
     Known,
-    Pair,
     Position,
     above,
     answer,
     best_of,
-    by_content,
     by_legacy,
     by_name,
-    by_pair,
     by_record,
     by_rewrite,
     choices_for,
     contradicted,
     doubted,
+    linked,
     lost,
     nowhere,
     of_run,
@@ -64,11 +65,11 @@ from holdfast.core.position import (
 from holdfast.core.sidecar import is_sha
 from holdfast.core.stops import snippet
 
-__all__ = ["Facts", "facts_of", "find", "patch_id_of"]
+__all__ = ["Facts", "Search", "facts_of", "find", "first_parent", "patch_id_of"]
 
 _MOST_RECORDS = 500  # of the highest milestones, whose changes are compared
 _MOST_RANGES = 30  # of the highest milestones, between which ranges are compared
-_JOINED = ("squash", "tree")  # such a commit holds everything up to its milestone
+_JOINED = ("squash", "tree")  # such a commit may bear the name of any milestone that it holds
 
 
 def find(
@@ -84,6 +85,7 @@ def find(
 ) -> Position:
     """Where the highest milestone of this run is in the history of `head`; of one checkpoint, if its id is given.
 
+    Records of other runs are never the answer: they tell which equal commits are theirs.
     `imported`: the run came from Runr, whose subjects name it by the id that it had there.
     """
     line = read_line(git, head)
@@ -91,35 +93,50 @@ def find(
         return nowhere(f"The position of run {run_id} is unknown: {head!r:.120} is no commit, or none yet.", ())
     if imported:
         line = line.imported_as(run_id)
-    search = _Search(git, run_id, of_run(records, run_id), line, checkpoint_id)
-    search.look(rewrites)
+    search = Search(git, run_id, records, line, rewrites, checkpoint_id)
+    search.look()
     if allow_legacy and checkpoint_id is None:
         search.look_for_legacy()
     below = search.below()
     return answer(search.found, search.wanted, line, search.notes, checkpoint_id is None, below) or search.nothing()
 
 
-class _Search:
+class Search:
     """One search: the evidence so far, and what could not be looked at."""
 
-    def __init__(self, git: Git, run_id: str, records: list[Known], line: Line, checkpoint_id: str | None) -> None:
+    def __init__(
+        self,
+        git: Git,
+        run_id: str,
+        records: Sequence[Known],
+        line: Line,
+        rewrites: Sequence[tuple[str, str]],
+        checkpoint_id: str | None,
+    ) -> None:
         self.git, self.run_id, self.line, self.only = git, run_id, line, checkpoint_id
-        self.found: list[Found] = []
+        self.rewrites = rewrites
+        self.others = [one for one in records if one.run_id != run_id]
+        self.places: list[Found] = []  # of any milestone of the run
         self.notes: list[str] = []
         self.legacy: list[str] = []
-        self.every = self._believed(records, line.commits)
+        self.every = self._believed(of_run(records, run_id), line.commits)
         self.mirrors = {one.checkpoint_id for one in unlogged(self.every)}
         self.records = [one for one in self.every if one.checkpoint_id not in self.mirrors]
-        self._joined: dict[str, str] = {}  # what commits change that do not change just what one milestone did
+        self._joined: dict[str, str] = {}  # what commits change, but for those that change just what one milestone did
+        self._firsts: dict[tuple[str, str | None], int] = {}  # from which milestone on a squash holds everything
 
     @property
     def wanted(self) -> list[Known]:
         return [one for one in self.records if self.only in (None, one.checkpoint_id)]
 
-    def look(self, rewrites: Sequence[tuple[str, str]]) -> None:
+    @property
+    def found(self) -> list[Found]:
+        return [one for one in self.places if self.only in (None, one.checkpoint_id)]
+
+    def look(self) -> None:
         self._note_limits()
-        self._add(by_record(self.every, self.line))
-        self._add(by_rewrite(self.every, rewrites, self.line))
+        self._add(linked(by_record(self.every, self.line), self.records, self._is_older))
+        self._add(by_rewrite(self.every, self.rewrites, self.line))
         self._add(self._alike(list(by_name(self.every, self.run_id, self.line))))
         if self._open():
             self.records = self._believed(self.records, self.there.values())
@@ -136,13 +153,21 @@ class _Search:
         return [one for one in records if one not in false]
 
     def _add(self, found: Iterable[Found]) -> None:
-        ours = (one for one in found if self.only in (None, one.checkpoint_id))
-        self.found += [doubted(one, UNLOGGED) if one.checkpoint_id in self.mirrors else one for one in ours]
+        self.places += [doubted(one, UNLOGGED) if one.checkpoint_id in self.mirrors else one for one in found]
 
     @cached_property
     def there(self) -> dict[str, Commit]:
         """Of the commits that records name, those that git still has."""
-        return commits_of(self.git, (name for one in self.records for name in (one.sha, one.base or "")))
+        rivals = (one.sha for one in self._others_there[1])
+        return commits_of(self.git, (*rivals, *(name for one in self.records for name in (one.sha, one.base or ""))))
+
+    @cached_property
+    def _others_there(self) -> tuple[dict[str, frozenset[str]], list[Known]]:
+        """Commits here that are surely other runs', with what they were; and the milestones of theirs that are nowhere."""
+        sure = [*by_record(self.others, self.line), *by_rewrite(self.others, self.rewrites, self.line)]
+        held = {one.sha: frozenset({one.was or one.sha}) for one in sure}
+        seen = {one.checkpoint_id for one in sure}
+        return held, [one for one in self.others if one.checkpoint_id not in seen][-_MOST_RECORDS:]
 
     def _open(self) -> list[Known]:
         return above(self.wanted, self.found, self.line)
@@ -155,7 +180,11 @@ class _Search:
         if is_shallow(self.git):
             self.notes.append("the history is cut off, as in a shallow clone")
 
-    # --- whether a name is true
+    # --- whether a mirror or a name is true
+
+    def _is_older(self, sha: str) -> bool:
+        """Whether a commit was there before the run."""
+        return sha in self.line.place and all(one.sha != sha for one in self._since)
 
     def _alike(self, found: list[Found]) -> Iterator[Found]:
         """A rewrite keeps the changes, the files, or author and time. A name on a commit that kept none may be false."""
@@ -201,9 +230,13 @@ class _Search:
     def _by_patch(self) -> Iterator[Found]:
         if len(self._since) > MOST_PATCHES:
             self.notes.append(f"only what the newest {MOST_PATCHES:,} commits change was compared")
-        patches = self._patches_of(self.records)
-        self._joined = {sha: name for sha, name in self._changes.items() if name not in set(patches.values())}
-        return self._equal("patch_id", patches, self._changes, self._recent)
+        single = set(self._patches.values())
+        self._joined = {sha: name for sha, name in self._changes.items() if name not in single}
+        return self._equal("patch_id", self._patches, self._changes, self._recent)
+
+    @cached_property
+    def _patches(self) -> dict[str, str]:
+        return self._patches_of([*self._others_there[1], *self.records])
 
     @cached_property
     def _recent(self) -> list[Commit]:
@@ -218,16 +251,22 @@ class _Search:
     ) -> Iterator[Found]:
         """Only for milestones that are no longer where they were; and what still is one of them is not another."""
         moved = [one for one in self.records if one.sha not in self.line]
-        return by_content(source, moved, values, by_value(changes, [one.sha for one in self._free(commits)]))
+        return by_content(
+            source, moved, values, by_value(changes, [one.sha for one in commits]), self._clues(source, commits)
+        )
 
-    def _free(self, commits: Iterable[Commit]) -> Iterator[Commit]:
-        """Those that can be a milestone that moved: not one that stayed, nor another run's, unless this run stood on it."""
-        taken = {one.sha for one in self.records}
-        stood_on = {pair for sha in taken if sha in self.there for pair in self.there[sha].named}
-        for one in commits:
-            is_theirs = one.names_another(self.run_id) and stood_on.isdisjoint(one.named)
-            if one.sha not in taken and not is_theirs:
-                yield one
+    def _clues(self, source: str, commits: Sequence[Commit]) -> Clues:
+        """What tells these commits apart, for milestones that may be equal."""
+        stamps = {one.sha: one.stamp for one in (*self.there.values(), *commits)}
+        return Clues(stamps, self._reserved(source, commits), self._others_there[1])
+
+    def _reserved(self, source: str, commits: Iterable[Commit]) -> dict[str, frozenset[str]]:
+        """Commits that can only be what certain others were. A squash may bear the name of one that it holds."""
+        ours = shas_by_checkpoint(self.records)
+        sure = [one for one in self.places if one.confidence != WEAK and one.checkpoint_id in ours]
+        stayed = {one.sha: ours[one.checkpoint_id] for one in sure if source not in _JOINED or one.was is None}
+        named = reserved_by_name(commits, self.run_id, self.records, self.there, source not in _JOINED)
+        return self._others_there[0] | named | stayed
 
     def _patches_of(self, records: Sequence[Known]) -> dict[str, str]:
         """By commit: as git says now, or, if it no longer has the commit, as was recorded then."""
@@ -242,7 +281,9 @@ class _Search:
             values = self._named([(sha, start) for sha in dict.fromkeys(one.sha for one in alive[number:])])
             if number == 0:
                 values |= self._kept(start)
-            yield from self._equal("squash", values, self._joined, self._since)
+            for one in self._equal("squash", values, self._joined, self._since):
+                self._firsts.setdefault((one.sha, one.checkpoint_id), alive[number].index if number else -1)
+                yield one
 
     def _kept(self, start: str) -> dict[str, str]:
         """What changed up to milestones whose commit is gone, but whose files a snapshot of the workspace still keeps."""
@@ -267,7 +308,7 @@ class _Search:
         return found
 
     def _by_tree(self) -> Iterator[Found]:
-        recorded = {one.sha: one.tree for one in self.records if one.tree}
+        recorded = {one.sha: one.tree for one in (*self._others_there[1], *self.records) if one.tree}
         recorded |= {sha: commit.tree for sha, commit in self.there.items()}
         changing = list(self.line.changing(self._since))
         return self._equal("tree", recorded, {one.sha: one.tree for one in changing}, changing)
@@ -284,8 +325,9 @@ class _Search:
         except EffectError as error:
             self.notes.append(f"nearly equal commits could not be looked for: {snippet(str(error))}")
             return iter(())
-        free = {one.sha for one in self._free(self.line.commits)}
-        return by_pair(self._open(), [self._pair(*pair) for pair in pairs if pair[0] in self.there and pair[1] in free])
+        reserved = self._reserved("range_diff", self.line.commits)
+        both = [(old, new) for old, new in pairs if old in self.there and old in reserved.get(new, {old})]
+        return by_pair(self._open(), [self._pair(*pair) for pair in both])
 
     def _can_pair(self, base: str, old: str) -> bool:
         if base in (old, self.line.commits[0].sha):
@@ -297,7 +339,13 @@ class _Search:
         return False
 
     def _pair(self, old: str, new: str) -> Pair:
-        return Pair(old, new, self.there[old].stamp == self.line.commits[self.line.place[new]].stamp)
+        """Author and time tell only if no other milestone that is still looked for has the same."""
+        stamp = self.there[old].stamp
+        placed = {one.checkpoint_id for one in self.places if one.confidence != WEAK}
+        sought = {one.sha for one in self.records if one.checkpoint_id not in placed}
+        sought |= {one.sha for one in self._others_there[1]}
+        others = {self.there[sha].stamp for sha in sought - {old} if sha in self.there}
+        return Pair(old, new, stamp == self._at(new).stamp and stamp not in others)
 
     # --- at the end
 
@@ -305,30 +353,39 @@ class _Search:
         """Milestones below the answer that this history has lost. Where it is cut off, or too long, nobody can say."""
         best = best_of(self.found, self.line)
         is_cut = len(self.line.commits) == MOST or is_shallow(self.git)
-        if best is None or self.only is not None or best.source in _JOINED or is_cut:
+        if best is None or self.only is not None or is_cut:
             return []
-        gone = unseen(best, self.records, self.found, self.line)
+        first = self.first()
+        gone = unseen(best, self.records, self.places, self.line)
+        gone = [one for one in gone if first is None or one.index < first]
         if not gone or len(self._since) > MOST_PATCHES:
             return []
-        patches = self._patches_of(gone)
-        here = {self._changes.get(one.sha) for one in self._free(self._recent)}
-        return [one for one in gone if patches.get(one.sha) not in {None, *here}]
+        here = {one.checkpoint_id for one in self._equal("patch_id", self._patches, self._changes, self._recent)}
+        return [one for one in gone if self._patches.get(one.sha) and one.checkpoint_id not in here]
+
+    def first(self) -> int | None:
+        """The lowest milestone that the answer holds beside its own, if it is a squash or has the files of all of them."""
+        best = best_of(self.found, self.line)
+        if best is None or best.source not in _JOINED:
+            return None
+        return self._firsts[best.sha, best.checkpoint_id] if best.source == "squash" else -1
 
     def look_for_legacy(self) -> None:
         if self.found:
             return
         old, why = by_legacy(self.records, self.run_id, self.line)
         if old is not None:
-            self.found.append(old)
+            self.places.append(old)
         elif why:
             self.legacy.append(
                 f"Some commits say that they are milestones, but name no run. They are not taken: {why}."
             )
 
     def nothing(self) -> Position:
-        highest = next((one.sha for one in reversed(self.wanted) if one.sha in self.there), None)
-        homes = {highest: branches_with(self.git, highest)} if highest else {}
+        homes = {one.sha: branches_with(self.git, one.sha) for one in self.wanted[-SHOWN:] if one.sha in self.there}
         said = [*self.legacy, *([DEEPEN] if is_shallow(self.git) else [])]
+        if not self.wanted and any(name == self.run_id for one in self.line.commits for name, _ in one.named):
+            self.notes.append("messages name it, but not for sure which milestone they are of")
         choices = choices_for(self.wanted, self.there, homes, said)
         return nowhere(lost(self.run_id, self.wanted, self.notes), choices)
 

@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
 from holdfast.adapters import fingerprint
-from holdfast.adapters.git import history, hooks, sidecars, touched, workspace, ws_odd
+from holdfast.adapters.git import history, hooks, mirrors, sidecars, touched, workspace, ws_odd
 from holdfast.adapters.git.history_log import fork_of, is_shallow, read_line
 from holdfast.adapters.git.ws_desk import own_folder, turn
 from holdfast.adapters.git.ws_whole import take_whole
@@ -16,11 +16,10 @@ from holdfast.adapters.probes.git_ref import refuse_unfinished
 from holdfast.adapters.probes.git_runner import Git, find_repository, plain_head
 from holdfast.core.errors import HoldfastError, UsageError
 from holdfast.core.guards import Touched
-from holdfast.core.line import Commit
-from holdfast.core.position import Known, Position, contradicted
+from holdfast.core.position import Known, Position
 from holdfast.core.repo_drift import BASE, TREE, Seen
 from holdfast.core.sidecar import Sidecar, by_age, is_sha
-from holdfast.core.subjects import CHECKPOINT, PREFIX
+from holdfast.core.subjects import CHECKPOINT
 
 CLEAN = "committed"
 REPOSITORY = "repository"  # a change that is a repository of its own, which no commit of ours can hold
@@ -190,20 +189,17 @@ class GitWorkspace:
         ]
 
     def mirrored(self, run_id: str | None = None) -> list[Known]:
-        """Milestones in the history of HEAD that a sidecar or a commit's own trailers name, by run and index."""
+        """Milestones that mirrors know, where they are in the history of HEAD, by run and index."""
+        return [one for run in self.only_mirrored(only=run_id) for one in run.known]
+
+    def only_mirrored(self, leave: Collection[str] = (), only: str | None = None) -> list[mirrors.Mirrored]:
+        """What mirrors alone tell of each run, but for those that are left out. Its position may be unknown."""
         line = read_line(self.git, "HEAD")
         if line is None:
             return []
-        named = {
-            one.said.checkpoint_id: _from_trailers(one)
-            for one in reversed(line.commits)
-            if one.said is not None and one.said.kind == "trailer" and one.said.checkpoint_id is not None
-        }
-        known = [one for one in self.known() if one.sha in line.place]
-        false = contradicted(known, {one.sha: one.tree for one in line.commits})
-        there = {one.checkpoint_id: one for one in known if one not in false}
-        every = {**named, **there}.values()
-        return sorted((one for one in every if run_id in (None, one.run_id)), key=lambda one: (one.run_id, one.index))
+        known = self.known()
+        runs = [one for one in mirrors.runs_in(line, known) if one not in leave and only in (None, one)]
+        return mirrors.look(self.git, line, known, hooks.read_rewrites(self.git), runs)
 
     def look(
         self,
@@ -220,8 +216,8 @@ class GitWorkspace:
         head, branch = self.where()
         changed, environment = self.changed(), self.environment()
         theirs = {(one.checkpoint_id, one.sha) for one in records}
-        mine = [one for one in self.known() if one.run_id == run_id and (one.checkpoint_id, one.sha) not in theirs]
-        position = self.find(run_id, [*records, *mine], legacy=legacy, imported=imported)
+        more = [one for one in self.known() if (one.checkpoint_id, one.sha) not in theirs]
+        position = self.find(run_id, [*records, *more], legacy=legacy, imported=imported)
         ref, overlap = self._overlap(before or {}, environment, base)
         return Seen(
             head,
@@ -323,24 +319,6 @@ def is_text(name: str) -> bool:
     except UnicodeEncodeError:
         return False
     return True
-
-
-def _from_trailers(commit: Commit) -> Known:
-    said = commit.said
-    assert said is not None and said.checkpoint_id is not None
-    return Known(
-        checkpoint_id=said.checkpoint_id,
-        run_id=said.run_id or "",
-        index=said.index or 0,
-        title=said.title.removeprefix(PREFIX),
-        sha=commit.sha,
-        tree=commit.tree,
-        patch_id=None,
-        parent=commit.parents[0] if commit.parents else None,
-        branch=None,
-        base=None,
-        source="git_log_run_specific",
-    )
 
 
 def top_of(path: str) -> str:

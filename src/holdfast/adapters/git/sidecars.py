@@ -11,7 +11,7 @@ import itertools
 import os
 import re
 import stat
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from typing import NamedTuple
 
@@ -109,15 +109,17 @@ def remove_leftovers(folder: str) -> list[str]:
     return [os.path.join(os.path.abspath(folder), name) for name in gone]
 
 
-def set_aside(folder: str) -> list[str]:
+def set_aside(folder: str, false: Collection[str] = ()) -> list[str]:
     """Move sidecars that cannot be used out of the way, into a folder beside theirs, and return where they are now.
 
-    Nothing is deleted or overwritten. What a newer Holdfast wrote stays where it is, and so does what is no sidecar at all.
+    `false` are the names of some that can be read, and are not believed. Nothing is deleted or overwritten.
+    What a newer Holdfast wrote stays where it is, and so does what is no sidecar at all.
     """
     aside = os.path.abspath(folder) + ASIDE
     try:
         with _open(folder) as at:
-            spoiled = [name for name in sorted(os.listdir(at)) if name.endswith(ENDING) and _is_spoiled(at, name)]
+            names = [name for name in sorted(os.listdir(at)) if name.endswith(ENDING)]
+            spoiled = [name for name in names if name in false or _is_spoiled(at, name)]
             if not spoiled:
                 return []
             with _open(aside, make=True) as there:
