@@ -29,7 +29,7 @@ from holdfast.adapters.git.workspace import (
 from holdfast.adapters.git.ws_desk import Desk, IndexFile, Stamp, WorkspaceError, open_desk, place_of, read_index
 from holdfast.adapters.git.ws_facts import REFS
 from holdfast.adapters.git.ws_gather import Policy, gather
-from holdfast.adapters.git.ws_intent import Intent, announce
+from holdfast.adapters.git.ws_intent import Intent, announce, records_of
 from holdfast.adapters.git.ws_objects import Maker, seconds_of
 from holdfast.adapters.git.ws_put import put_bytes, put_index
 from holdfast.adapters.git.ws_scan import GITLINK, KINDS, LIST, Change, LeftOut, joined, parse_flags
@@ -38,6 +38,10 @@ from holdfast.adapters.probes.git_runner import Git, complaint, find_repository
 from holdfast.core.errors import HoldfastError, UsageError
 
 EVERYTHING = Policy(largest=1 << 62)  # before files are replaced, none is too large to keep
+AWAY = (
+    "Name another place. If that work tree was moved, `git worktree repair` in it says so to git; if it is gone for "
+    "good, `git worktree prune` forgets it."
+)
 UNBORN = "refs/heads/holdfast/"
 
 
@@ -93,7 +97,7 @@ def into_worktree(git: Git, checkpoint_id: str, path: str) -> Restored:
     parts = read_parts(git, checkpoint_id)
     target = _new_place(git, path)
     with announce(git, checkpoint_id, target) as (intent, held), _or_removed(git, intent):
-        _add(held, parts, checkpoint_id, target)
+        _add(held, parts, checkpoint_id, target, intent)
         there = Git(find_repository(target), git.given, git.limits.seconds)
         there.held = held.held
         with open_desk(there, checkpoint_id) as desk:
@@ -114,7 +118,16 @@ def _new_place(git: Git, path: str) -> str:
         raise RestoreRefused(f"There is no folder {parent}.", advice="Make it first, or name another place.")
     if f"{target}{os.sep}".startswith(f"{common}{os.sep}"):
         raise RestoreRefused(f"{target} lies in the git folder.", advice="Name a place outside of it.")
+    if "\n" in target:
+        raise RestoreRefused(f"{target!r:.200} has a newline in it, and git cannot note that.", advice="Name another.")
+    if records_of(git, target):
+        raise RestoreRefused(f"{target} belongs to a work tree that is not there now.", advice=AWAY)
     return target
+
+
+def is_free(git: Git, path: str) -> bool:
+    """Whether nothing is at a place, and git knows of no worktree there."""
+    return not os.path.lexists(path) and not records_of(git, path)
 
 
 @contextmanager
@@ -126,7 +139,7 @@ def _or_removed(git: Git, intent: Intent) -> Iterator[None]:
         raise
 
 
-def _add(git: Git, parts: Parts, checkpoint_id: str, target: str) -> None:
+def _add(git: Git, parts: Parts, checkpoint_id: str, target: str, intent: Intent) -> None:
     """Register the worktree, with no file in it yet. Where no commit was, HEAD stands on a branch of its own, unborn."""
     snapshot = parts.snapshot
     branch = f"{UNBORN}{checkpoint_id}"
@@ -136,6 +149,7 @@ def _add(git: Git, parts: Parts, checkpoint_id: str, target: str) -> None:
     finished = git.ask(*argv, snapshot.head or snapshot.sha)
     if finished.code:
         raise WorkspaceError(f"`git worktree add` failed: {complaint(finished)}")
+    intent.bind(git)
     if snapshot.head is None:
         Git(find_repository(target), git.given, git.limits.seconds)("symbolic-ref", "HEAD", branch)
 

@@ -1,0 +1,105 @@
+"""Restores that meet something of the user's, or that fail: what is not theirs to change stays as it is."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+
+import pytest
+
+from holdfast.adapters.git import restore
+from holdfast.adapters.git.restore import RestoreRefused, into_worktree
+from holdfast.adapters.git.ws_intent import Intent, discard, unfinished
+from tests.adapters.git_kit import Kit
+from tests.adapters.probes.killing import in_child
+from tests.adapters.test_workspace import prints_of, take_and_keep
+
+
+@pytest.fixture
+def kit(tmp_path):
+    return Kit(tmp_path)
+
+
+# --- into a new worktree
+
+
+def cut_off(git, path, monkeypatch, owner=restore, where="put_index"):
+    """A restore into a new worktree that is killed on the way."""
+
+    def die():
+        monkeypatch.setattr(owner, where, lambda *_: os.kill(os.getpid(), signal.SIGKILL))
+        into_worktree(git, "c1", path)
+
+    assert in_child(die) == 9
+    monkeypatch.undo()
+    assert [intent.path for intent in unfinished(git)] == [path]
+
+
+MOMENTS = [(restore, "put_index"), (restore, "_fill"), (Intent, "bind")]
+
+
+@pytest.mark.parametrize(("owner", "where"), MOMENTS)
+def test_what_a_killed_restore_left_is_removed_with_its_record(kit, tmp_path, monkeypatch, owner, where):
+    git, path = kit.runner(), str(tmp_path / "back")
+    take_and_keep(git)
+    cut_off(git, path, monkeypatch, owner, where)
+    discard(git, unfinished(git)[0])
+    assert not os.path.lexists(path) and not (kit.top / ".git" / "worktrees").exists() and unfinished(git) == []
+
+
+@pytest.mark.parametrize(("owner", "where"), MOMENTS)
+def test_a_later_worktree_at_the_same_place_is_not_taken_for_it(kit, tmp_path, monkeypatch, owner, where):
+    git, path = kit.runner(), tmp_path / "back"
+    take_and_keep(git)
+    cut_off(git, str(path), monkeypatch, owner, where)
+    shutil.rmtree(path)
+    kit.git("worktree", "prune")
+    kit.git("worktree", "add", "-q", "--detach", str(path))
+    (path / "mine").write_text("mine\n")
+    assert unfinished(git) == []
+
+
+def test_a_later_restore_to_the_same_place_makes_the_earlier_one_forgotten(kit, tmp_path, monkeypatch):
+    git, path = kit.runner(), tmp_path / "back"
+    take_and_keep(git)
+    cut_off(git, str(path), monkeypatch)
+    shutil.rmtree(path)
+    kit.git("worktree", "prune")
+    into_worktree(git, "c1", str(path))
+    assert unfinished(git) == [] and not list((kit.top / ".git" / "holdfast").glob("restoring-*"))
+    assert not [name for name in os.listdir(kit.top / ".git" / "worktrees" / "back") if "holdfast-" in name]
+
+
+def test_a_half_made_worktree_that_somebody_took_into_use_is_not_removed(kit, tmp_path, monkeypatch):
+    git, path = kit.runner(), tmp_path / "back"
+    take_and_keep(git)
+    cut_off(git, str(path), monkeypatch)
+    (path / "mine").write_text("mine\n")
+    kit.git("add", "mine", at=path)
+    assert unfinished(git) == []
+
+
+@pytest.mark.parametrize("is_locked", [True, False])
+def test_the_record_of_a_worktree_that_is_away_is_left_alone(kit, tmp_path, is_locked):
+    git, path = kit.runner(), tmp_path / "usb"
+    take_and_keep(git)
+    kit.git("worktree", "add", "-q", "-b", "feat", str(path))
+    (path / "staged").write_text("staged\n")
+    kit.git("add", "staged", at=path)
+    if is_locked:
+        kit.git("worktree", "lock", str(path))
+    path.rename(tmp_path / "unmounted")
+    before = prints_of(kit.top / ".git" / "worktrees")
+    with pytest.raises(RestoreRefused, match="belongs to a work tree"):
+        into_worktree(git, "c1", str(path))
+    assert prints_of(kit.top / ".git" / "worktrees") == before
+    (tmp_path / "unmounted").rename(path)
+    assert kit.git("show", ":staged", at=path) == "staged"
+
+
+def test_a_place_with_a_newline_is_refused_for_that_reason(kit, tmp_path):
+    git = kit.runner()
+    take_and_keep(git)
+    with pytest.raises(RestoreRefused, match="newline"):
+        into_worktree(git, "c1", str(tmp_path / "a\nb"))
