@@ -121,7 +121,7 @@ class _Gatherer:
             flags = Flags((), (), tuple(map(os.fsencode, facts.gitlinks)))
             scan = self.scan()
             plan = self.plan(scan)
-            if any(is_rule(path) for path in plan.put + plan.remove):
+            if scan.head != facts.head or any(is_rule(path) for path in plan.put + plan.remove):
                 os.unlink(self.private)
                 facts = None
         if facts is None:
