@@ -9,11 +9,11 @@ import signal
 import pytest
 
 from holdfast.adapters.git import restore
-from holdfast.adapters.git.restore import RestoreRefused, into_worktree
+from holdfast.adapters.git.restore import RestoreRefused, in_place, into_worktree
 from holdfast.adapters.git.ws_intent import Intent, discard, unfinished
 from tests.adapters.git_kit import Kit
 from tests.adapters.probes.killing import in_child
-from tests.adapters.test_workspace import prints_of, take_and_keep
+from tests.adapters.test_workspace import NOW, prints_of, take_and_keep
 
 
 @pytest.fixture
@@ -103,3 +103,34 @@ def test_a_place_with_a_newline_is_refused_for_that_reason(kit, tmp_path):
     take_and_keep(git)
     with pytest.raises(RestoreRefused, match="newline"):
         into_worktree(git, "c1", str(tmp_path / "a\nb"))
+
+
+# --- in place
+
+
+def test_an_ignored_link_to_a_folder_is_never_removed(kit, tmp_path):
+    kit.write("t", "a file\n")
+    git = kit.runner()
+    take_and_keep(git)
+    os.unlink(kit.top / "t")
+    kit.write(".git/info/exclude", "*.ign\n")
+    kit.write("t/seen", "seen\n")
+    os.symlink(tmp_path, kit.top / "t" / "link.ign")
+    before = prints_of(kit.top)
+    with pytest.raises(RestoreRefused, match=r"t/link\.ign"):
+        in_place(git, "c1", "before", NOW)
+    assert prints_of(kit.top) == before
+
+
+def test_a_file_of_the_users_that_is_called_like_a_draft_of_ours_stays(kit):
+    kit.git("config", "core.autocrlf", "input")
+    kit.write("a.txt", b"one\r\ntwo\n")
+    git = kit.runner()
+    take_and_keep(git)
+    kit.write(".git/info/exclude", ".holdfast-new\n")
+    kit.write(".holdfast-new", "mine\n")
+    kit.write("a.txt", b"other\n")
+    in_place(git, "c1", "before", NOW)
+    assert (kit.top / "a.txt").read_bytes() == b"one\r\ntwo\n"
+    assert (kit.top / ".holdfast-new").read_text() == "mine\n"
+    assert sorted(os.listdir(kit.top)) == [".git", ".holdfast-new", "a.txt"]

@@ -8,21 +8,20 @@ holds; one that is in the way is a reason to refuse. What a snapshot says it lef
 
 from __future__ import annotations
 
-import functools
 import os
-import stat
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
+from holdfast.adapters.git.restore_plan import Plan, RestoreRefused, elsewhere, plan_of, refuse_in_the_way
+from holdfast.adapters.git.restore_raw import convert_again, put_raw, raw_of
 from holdfast.adapters.git.workspace import (
     Parts,
     Snapshot,
     check_checkpoint_id,
     drop,
     keep,
-    object_format,
     read_parts,
     take_at,
 )
@@ -30,12 +29,14 @@ from holdfast.adapters.git.ws_desk import Desk, IndexFile, Stamp, WorkspaceError
 from holdfast.adapters.git.ws_facts import REFS
 from holdfast.adapters.git.ws_gather import Policy, gather
 from holdfast.adapters.git.ws_intent import Intent, announce, records_of
-from holdfast.adapters.git.ws_objects import Maker, seconds_of
-from holdfast.adapters.git.ws_put import put_bytes, put_index
-from holdfast.adapters.git.ws_scan import GITLINK, KINDS, LIST, Change, LeftOut, joined, parse_flags
+from holdfast.adapters.git.ws_objects import seconds_of
+from holdfast.adapters.git.ws_put import put_index
+from holdfast.adapters.git.ws_scan import GITLINK, KINDS, LIST, Change, joined, parse_flags
 from holdfast.adapters.probes.git_locks import wait_for_index
 from holdfast.adapters.probes.git_runner import Git, complaint, find_repository
 from holdfast.core.errors import HoldfastError, UsageError
+
+__all__ = ["OtherHead", "RestoreRefused", "Restored", "in_place", "into_worktree", "is_free", "preview"]
 
 EVERYTHING = Policy(largest=1 << 62)  # before files are replaced, none is too large to keep
 AWAY = (
@@ -55,38 +56,10 @@ class Restored(NamedTuple):
     left_out: tuple[str, ...] = ()
 
 
-class RestoreRefused(HoldfastError):
-    """A restore that would lose something, or that cannot give what was asked for."""
-
-    reason = "drift_refused"
-
-
 class OtherHead(RestoreRefused):
     """HEAD is not where it was at the checkpoint, and a restore does not move it."""
 
     reason = "branch_differs"
-
-
-def elsewhere(checkpoint_id: str) -> str:
-    return f"`holdfast restore {checkpoint_id}` brings it back beside what is here, in a new worktree."
-
-
-class Difference(NamedTuple):
-    """One path in which two trees differ; modes as git writes them, and what the old tree has there."""
-
-    path: bytes
-    kind: str
-    old: bytes
-    new: bytes
-    blob: bytes
-
-
-class Plan(NamedTuple):
-    """The tree to go to, in what it differs from what is here, and in what it does although a snapshot differs there."""
-
-    tree: str
-    differences: list[Difference]
-    left: dict[bytes, str]  # path -> what the snapshot said when it left it out
 
 
 # --- into a new worktree
@@ -162,7 +135,7 @@ def _fill(desk: Desk, parts: Parts) -> None:
     if absent:
         desk.run("update-index", "--force-remove", "-z", "--stdin", stdin=joined(absent), index=index)
     desk.run("checkout-index", "--all", index=index)
-    _put_raw(desk, _raw_of(desk, parts))
+    put_raw(desk, raw_of(desk, parts))
     put_index(desk, users, read_index(desk.place).stamp)
 
 
@@ -204,36 +177,15 @@ def in_place(
         before = take_at(desk, keep_as, seconds, _as_wide_as(parts))
         _refuse_other_head((before.head, before.branch), snapshot, checkpoint_id)
         desk.ask("update-index", "-q", "--refresh", index=desk.path("index"))  # whatever it finds, `read-tree` judges
-        plan = _plan(desk, before.tree, snapshot)
-        _refuse_in_the_way(desk, plan.differences, checkpoint_id)
+        plan = plan_of(desk, before.tree, snapshot)
+        refuse_in_the_way(desk, plan.differences, checkpoint_id)
         _keep_announced(git, keep_as, before, announce_kept)
         with _undo_named(keep_as, checkpoint_id):
             _change_files(desk, before.tree, plan.tree)
-            _put_raw(desk, _raw_of(desk, parts))
-            _convert_again(desk, parts, read_parts(git, keep_as), plan)
+            put_raw(desk, raw_of(desk, parts))
+            convert_again(desk, parts, read_parts(git, keep_as), plan)
             put_index(desk, _index_of(desk, parts), users.stamp)
     return Restored(desk.place.top, snapshot.sha, snapshot.branch, keep_as, tuple(_left_as_it_is(snapshot, plan)))
-
-
-def _plan(desk: Desk, here: str, snapshot: Snapshot) -> Plan:
-    """What a snapshot left out stays as it is here: its tree has something older there, or nothing."""
-    left_out = LeftOut(snapshot.left_out)
-    rows = _differences(desk, here, snapshot.tree)
-    said = {row.path: left_out.row_of(row.path) for row in rows}
-    left = [row for row in rows if said[row.path]]
-    differences = [row for row in rows if not said[row.path]]
-    return Plan(_with(desk, snapshot.tree, left), differences, {row.path: said[row.path] or "" for row in left})
-
-
-def _with(desk: Desk, tree: str, rows: Sequence[Difference]) -> str:
-    """A tree, with what is here in the place of some of its files."""
-    if not rows:
-        return tree
-    index = desk.path("target")
-    desk.run("read-tree", tree, index=index)
-    listing = b"".join(b"%s %s\t%s\0" % (row.old, row.blob, row.path) for row in rows)
-    desk.run("update-index", "-z", "--index-info", stdin=listing, index=index)
-    return desk.line("write-tree", "--missing-ok", index=index)
 
 
 def _left_as_it_is(snapshot: Snapshot, plan: Plan) -> Iterator[str]:
@@ -277,8 +229,8 @@ def preview(git: Git, checkpoint_id: str) -> list[Change]:
         desk.write_objects_here()
         found = gather(desk, _as_wide_as(parts))
         _refuse_other_head((found.head, found.branch), snapshot, checkpoint_id)
-        rows = _plan(desk, found.tree, snapshot).differences
-        _refuse_in_the_way(desk, rows, checkpoint_id)
+        rows = plan_of(desk, found.tree, snapshot).differences
+        refuse_in_the_way(desk, rows, checkpoint_id)
     return [Change(os.fsdecode(row.path), KINDS[row.kind]) for row in rows]
 
 
@@ -300,95 +252,9 @@ def _refuse_other_head(now: tuple[str | None, str | None], snapshot: Snapshot, c
         raise OtherHead(said, advice=elsewhere(checkpoint_id))
 
 
-def _differences(desk: Desk, old: str, new: str) -> list[Difference]:
-    argv = ("diff-tree", "-r", "-z", "--raw", "--no-abbrev", "--no-renames", "--no-ext-diff")
-    said = desk.run(*argv, old, new).split(b"\0")
-    rows = (facts.split(b" ") for facts in said[0:-1:2])
-    return [
-        Difference(path, row[4].decode(), row[0].lstrip(b":"), row[1], row[2])
-        for row, path in zip(rows, said[1::2], strict=True)
-    ]
-
-
-def _refuse_in_the_way(desk: Desk, differences: Sequence[Difference], checkpoint_id: str) -> None:
-    """Whatever is where a file shall come must be in the snapshot that was just taken, or it would be lost."""
-    safe = {row.path for row in differences if row.kind != "A"}
-    top = os.fsencode(desk.place.top)
-    found: set[bytes] = set()
-    for row in differences:
-        if row.kind == "A":
-            found |= {path for path in _standing_at(top, row.path) if path not in safe}
-    if found:
-        some = ", ".join(os.fsdecode(path) for path in sorted(found)[:3])
-        raise RestoreRefused(
-            f"{len(found)} files that no snapshot holds are in the way ({some}).",
-            advice=f"They are ignored, or could not be kept. Move them away; or: {elsewhere(checkpoint_id)}",
-        )
-
-
-def _standing_at(top: bytes, path: bytes) -> Iterator[bytes]:
-    """Every file at a path, below it, or in the place of one of its folders."""
-    pieces = path.split(b"/")
-    for count in range(1, len(pieces)):
-        folder = b"/".join(pieces[:count])
-        mode = _mode_at(os.path.join(top, folder))
-        if mode is None:
-            return
-        if not stat.S_ISDIR(mode):
-            yield folder
-            return
-    mode = _mode_at(os.path.join(top, path))
-    if mode is not None and not stat.S_ISDIR(mode):
-        yield path
-    elif mode is not None:
-        for folder, _, names in os.walk(os.path.join(top, path)):
-            yield from (os.path.relpath(os.path.join(folder, name), top) for name in names)
-
-
-def _mode_at(path: bytes) -> int | None:
-    try:
-        return os.lstat(path).st_mode
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-
-
 def _change_files(desk: Desk, old: str, new: str) -> None:
     """Git looks at every file that it is to change before it changes the first."""
     argv = ("read-tree", "-m", "-u", "--no-sparse-checkout", old, new)
     finished = desk.ask(*argv, index=desk.path("index"))
     if finished.code:
         raise RestoreRefused(f"Git would not change the files: {complaint(finished)}")
-
-
-# --- files that git converts
-
-
-def _raw_of(desk: Desk, parts: Parts) -> dict[bytes, str]:
-    if "raw" not in parts.beside:
-        return {}
-    rows = (row.split(b"\t", 1) for row in desk.run("ls-tree", "-r", "-z", parts.beside["raw"]).split(b"\0") if row)
-    return {path: facts.split(b" ")[2].decode() for facts, path in rows}
-
-
-def _put_raw(desk: Desk, raw: dict[bytes, str]) -> None:
-    maker = Maker(object_format(desk.git))
-    for path, name in raw.items():
-        put_bytes(desk.place.top, path, functools.partial(_wanted, desk, maker, name))
-
-
-def _wanted(desk: Desk, maker: Maker, name: str, old: bytes) -> bytes | None:
-    """What a file shall hold, unless it does."""
-    return None if maker.name_of("blob", old) == name else desk.run("cat-file", "blob", name)
-
-
-def _convert_again(desk: Desk, parts: Parts, before: Parts, plan: Plan) -> None:
-    """Files whose bytes on disk were special then and are not now, although git calls them the same."""
-    then, now = (_raw_of(desk, one) for one in (before, parts))
-    for path in sorted({*then} - {*now} - {*plan.left} - {row.path for row in plan.differences}):
-        name = f"{parts.snapshot.tree}:{os.fsdecode(path)}"
-        data = desk.run("cat-file", "--filters", "--end-of-options", name)
-        put_bytes(desk.place.top, path, functools.partial(_unless_same, data))
-
-
-def _unless_same(data: bytes, old: bytes) -> bytes | None:
-    return None if old == data else data

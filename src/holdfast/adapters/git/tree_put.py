@@ -8,10 +8,8 @@ What is written is what a checkout would write, in real folders only. Our own fo
 from __future__ import annotations
 
 import copy
-import errno
 import hashlib
 import os
-import shutil
 import stat
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -21,18 +19,17 @@ from holdfast.adapters.git.content import Difference, differences
 from holdfast.adapters.git.workspace import object_format
 from holdfast.adapters.git.ws_convert import Conversion
 from holdfast.adapters.git.ws_desk import Desk, open_desk, sync_paths
+from holdfast.adapters.git.ws_put import move_in
 from holdfast.adapters.git.ws_scan import ABSENT, GITLINK, Own, joined
 from holdfast.adapters.ledger import sync_folder
 from holdfast.adapters.probes.git_config import filters_of_repository
 from holdfast.adapters.probes.git_runner import Git
 from holdfast.core.errors import HoldfastError
 
-DRAFT = b".holdfast-new"
 LINK, RUNS = b"120000", b"100755"
 OLD, NEW = "old", "new"
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-_MAKE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _PIECE = 1 << 20
 _SHOWN = 5
 
@@ -234,7 +231,7 @@ class _Put:
             self._refuse_changed(path)
         *folders, name = path.split(b"/")
         with _folder(self.top, folders, make=True) as fd:
-            _move(os.path.join(self.staged, path), fd, name)
+            move_in(os.path.join(self.staged, path), fd, name)
 
     def _clear(self, path: bytes) -> None:
         """Remove a folder in which there are only folders."""
@@ -320,27 +317,3 @@ def _folder(top: bytes, names: Sequence[bytes], make: bool = False) -> Iterator[
         yield fd
     finally:
         os.close(fd)
-
-
-def _move(source: bytes, folder: int, name: bytes) -> None:
-    """Put a file or link in a place at once, also from another disk."""
-    try:
-        os.rename(source, name, dst_dir_fd=folder)
-    except OSError as error:
-        if error.errno != errno.EXDEV:
-            raise
-        _copy(source, folder)
-        os.rename(DRAFT, name, src_dir_fd=folder, dst_dir_fd=folder)
-
-
-def _copy(source: bytes, folder: int) -> None:
-    with suppress(FileNotFoundError):
-        os.unlink(DRAFT, dir_fd=folder)
-    if os.path.islink(source):
-        os.symlink(os.readlink(source), DRAFT, dir_fd=folder)
-        return
-    with open(source, "rb") as whole, open(os.open(DRAFT, _MAKE, 0o600, dir_fd=folder), "wb") as draft:
-        shutil.copyfileobj(whole, draft, _PIECE)
-        os.fchmod(draft.fileno(), stat.S_IMODE(os.fstat(whole.fileno()).st_mode))
-        draft.flush()
-        os.fsync(draft.fileno())
