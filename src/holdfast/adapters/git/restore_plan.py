@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from holdfast.adapters.git.workspace import Snapshot
 from holdfast.adapters.git.ws_desk import Desk
-from holdfast.adapters.git.ws_scan import LeftOut
+from holdfast.adapters.git.ws_scan import GITLINK, LeftOut
 from holdfast.core.errors import HoldfastError
 
 
@@ -78,7 +78,7 @@ def refuse_in_the_way(desk: Desk, differences: Sequence[Difference], checkpoint_
     top = os.fsencode(desk.place.top)
     found: set[bytes] = set()
     for row in differences:
-        if row.kind == "A":
+        if row.kind == "A" or (row.kind == "T" and row.old == GITLINK):
             found |= {path for path in _standing_at(top, row.path) if path not in safe}
     if found:
         some = ", ".join(os.fsdecode(path) for path in sorted(found)[:3])

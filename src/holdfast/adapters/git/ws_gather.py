@@ -236,7 +236,7 @@ class _Gatherer:
         """None: put it in. Else why it is left out; nothing to say if it is simply not there any more."""
         if entry.now == ABSENT or entry.on_disk == "D":
             return ""
-        if GITLINK in (entry.now, *(mode for _, mode, _ in entry.blobs)):
+        if entry.now == GITLINK:
             return None if entry.staged == entry.now else "it is a repository of its own"
         return self._why_not(entry.path)
 
