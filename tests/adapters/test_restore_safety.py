@@ -5,14 +5,18 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import subprocess
+import time
 
 import pytest
 
-from holdfast.adapters.git import restore
+from holdfast.adapters.git import restore, ws_alone, ws_desk
 from holdfast.adapters.git.restore import RestoreRefused, in_place, into_worktree
+from holdfast.adapters.git.workspace import WorkspaceError, kept
 from holdfast.adapters.git.ws_intent import Intent, discard, unfinished
 from tests.adapters.git_kit import Kit
 from tests.adapters.probes.killing import in_child
+from tests.adapters.test_restore import files_of
 from tests.adapters.test_workspace import NOW, prints_of, take_and_keep
 
 
@@ -134,3 +138,103 @@ def test_a_file_of_the_users_that_is_called_like_a_draft_of_ours_stays(kit):
     assert (kit.top / "a.txt").read_bytes() == b"one\r\ntwo\n"
     assert (kit.top / ".holdfast-new").read_text() == "mine\n"
     assert sorted(os.listdir(kit.top)) == [".git", ".holdfast-new", "a.txt"]
+
+
+def test_a_git_that_a_killed_restore_left_at_work_is_waited_for(kit, tmp_path, monkeypatch):
+    git = kit.runner()
+    take_and_keep(git)
+    kit.write("a.txt", "changed\n")
+
+    def die():
+        def leave(desk, *_):
+            late = "sleep 0.7; echo late > a.txt; touch ../done"
+            subprocess.Popen(["sh", "-c", late], cwd=kit.top, pass_fds=desk.git.held)
+            os.kill(os.getpid(), signal.SIGKILL)
+
+        monkeypatch.setattr(restore, "_change_files", leave)
+        in_place(git, "c1", "before", NOW)
+
+    assert in_child(die) == 9
+    monkeypatch.undo()
+    in_place(git, "before", "after", NOW)
+    while not (tmp_path / "done").exists():
+        time.sleep(0.05)
+    assert (kit.top / "a.txt").read_text() == "changed\n"
+
+
+def test_one_that_does_not_end_is_a_refusal(kit, monkeypatch):
+    monkeypatch.setattr(ws_alone, "PATIENCE", 0.1)
+    git = kit.runner()
+    take_and_keep(git)
+    kit.write("a.txt", "changed\n")
+    with ws_desk.open_desk(git, "other") as desk:
+        ws_alone.be_alone(desk)
+        with pytest.raises(WorkspaceError, match="Another restore is still changing files"):
+            in_place(git, "c1", "before", NOW)
+        assert (kit.top / "a.txt").read_text() == "changed\n"
+        take_and_keep(git, "c2")
+    in_place(git, "c1", "before", NOW)
+
+
+def broken(kit, git):
+    """A checkpoint of which git has lost one file, and a work tree that differs from it in every way."""
+    kit.commit("more", gone="g\n", t="t\n", zz="z\n")
+    kit.write("lost", "lost\n" * 100)
+    os.unlink(kit.top / "gone")
+    os.unlink(kit.top / "t")
+    kit.write("t/x", "x\n")
+    made = take_and_keep(git)
+    blob = kit.git("rev-parse", f"{made.tree}:lost")
+    (kit.top / ".git" / "objects" / blob[:2] / blob[2:]).unlink()
+    shutil.rmtree(kit.top / "t")
+    os.unlink(kit.top / "lost")
+    for name in ("a.txt", "gone", "u1", "zz", "d/u2", "t"):
+        kit.write(name, f"mine: {name}\n")
+    kit.git("add", "zz")
+
+
+def test_a_restore_in_place_that_fails_puts_every_file_back(kit):
+    git = kit.runner()
+    broken(kit, git)
+    wanted, index = files_of(kit.top), (kit.top / ".git" / "index").read_bytes()
+    with pytest.raises(RestoreRefused, match="All files are again what they were before") as caught:
+        in_place(git, "c1", "before", NOW)
+    assert files_of(kit.top) == wanted and (kit.top / ".git" / "index").read_bytes() == index
+    assert "`holdfast restore c1`" in caught.value.advice and sorted(kept(git)) == ["before", "c1"]
+
+
+@pytest.mark.parametrize("where", ["put_raw", "convert_again", "put_index"])
+def test_wherever_it_fails_files_and_index_are_put_back(kit, monkeypatch, where):
+    kit.git("config", "core.autocrlf", "input")
+    git = kit.runner()
+    take_and_keep(git)
+    kit.write("a.txt", b"changed\r\nin part\n")
+    kit.write("u1", "mine\n")
+    wanted, index = files_of(kit.top), (kit.top / ".git" / "index").read_bytes()
+    real, left = getattr(restore, where), [1]
+
+    def fail(*given):
+        real(*given)
+        if left.pop() if left else 0:
+            raise OSError(5, "no", "x")
+
+    monkeypatch.setattr(restore, where, fail)
+    with pytest.raises(WorkspaceError, match=r"x cannot be read or written: no\. All files are again"):
+        in_place(git, "c1", "before", NOW)
+    assert files_of(kit.top) == wanted and (kit.top / ".git" / "index").read_bytes() == index
+
+
+def test_what_somebody_changed_meanwhile_is_not_put_back_and_the_way_back_is_named(kit, monkeypatch):
+    git = kit.runner()
+    take_and_keep(git)
+    kit.write("a.txt", "changed\n")
+
+    def fail(*_):
+        kit.write("a.txt", "by somebody else\n")
+        raise OSError(5, "no", "x")
+
+    monkeypatch.setattr(restore, "put_raw", fail)
+    with pytest.raises(WorkspaceError, match="Only some of the files may be restored") as caught:
+        in_place(git, "c1", "before", NOW)
+    assert "`holdfast restore before --in-place`" in caught.value.advice
+    assert (kit.top / "a.txt").read_text() == "by somebody else\n"

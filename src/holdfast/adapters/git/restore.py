@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 from holdfast.adapters.git.restore_plan import Plan, RestoreRefused, elsewhere, plan_of, refuse_in_the_way
 from holdfast.adapters.git.restore_raw import convert_again, put_raw, raw_of
+from holdfast.adapters.git.tree_put import put_tree
 from holdfast.adapters.git.workspace import (
     Parts,
     Snapshot,
@@ -25,12 +26,13 @@ from holdfast.adapters.git.workspace import (
     read_parts,
     take_at,
 )
+from holdfast.adapters.git.ws_alone import be_alone
 from holdfast.adapters.git.ws_desk import Desk, IndexFile, Stamp, WorkspaceError, open_desk, place_of, read_index
 from holdfast.adapters.git.ws_facts import REFS
 from holdfast.adapters.git.ws_gather import Policy, gather
 from holdfast.adapters.git.ws_intent import Intent, announce, records_of
 from holdfast.adapters.git.ws_objects import seconds_of
-from holdfast.adapters.git.ws_put import put_index
+from holdfast.adapters.git.ws_put import is_put, put_index
 from holdfast.adapters.git.ws_scan import GITLINK, KINDS, LIST, Change, joined, parse_flags
 from holdfast.adapters.probes.git_locks import wait_for_index
 from holdfast.adapters.probes.git_runner import Git, complaint, find_repository
@@ -172,6 +174,7 @@ def in_place(
     if git.value_of(REFS + check_checkpoint_id(keep_as)):
         raise RestoreRefused(f"There already is a checkpoint {keep_as}.", advice="Use a new id for what is here.")
     with open_desk(git, keep_as) as desk:
+        be_alone(desk)
         _refuse_locked(desk)
         users = read_index(desk.place)
         before = take_at(desk, keep_as, seconds, _as_wide_as(parts))
@@ -180,7 +183,7 @@ def in_place(
         plan = plan_of(desk, before.tree, snapshot)
         refuse_in_the_way(desk, plan.differences, checkpoint_id)
         _keep_announced(git, keep_as, before, announce_kept)
-        with _undo_named(keep_as, checkpoint_id):
+        with _or_put_back(desk, git, Before(before.tree, keep_as, users), plan, checkpoint_id):
             _change_files(desk, before.tree, plan.tree)
             put_raw(desk, raw_of(desk, parts))
             convert_again(desk, parts, read_parts(git, keep_as), plan)
@@ -206,18 +209,45 @@ def _keep_announced(git: Git, keep_as: str, made: Snapshot, announce_kept: Calla
         raise
 
 
+class Before(NamedTuple):
+    """What was here: the tree of the files, the checkpoint that keeps it, and the user's index."""
+
+    tree: str
+    kept: str
+    users: IndexFile
+
+
 @contextmanager
-def _undo_named(keep_as: str, checkpoint_id: str) -> Iterator[None]:
-    """Here files change: whoever hears of a failure hears of the way back."""
-    undo = f"What was here is kept: `holdfast restore {keep_as} --in-place` brings it back."
+def _or_put_back(desk: Desk, git: Git, before: Before, plan: Plan, checkpoint_id: str) -> Iterator[None]:
+    """Here files change. A failure puts them back; where that fails too, whoever hears of it hears of the way back."""
     try:
         yield
-    except OSError as error:
-        said = f"{error.filename or 'A file'} cannot be read or written: {error.strerror}."
-        raise WorkspaceError(f"Only some of the files may be restored. {said}", advice=undo) from error
-    except HoldfastError as error:
-        error.advice = f"{undo} {elsewhere(checkpoint_id)}"
-        raise
+    except (HoldfastError, OSError) as error:
+        said = str(error) if isinstance(error, HoldfastError) else _said(error)
+        kind = type(error) if isinstance(error, (RestoreRefused, WorkspaceError)) else WorkspaceError
+        try:
+            _put_back(desk, git, before, plan)
+        except (HoldfastError, OSError) as again:
+            undo = f"What was here is kept: `holdfast restore {before.kept} --in-place` brings it back."
+            why = str(again) if isinstance(again, HoldfastError) else _said(again)
+            raise kind(
+                f"Only some of the files may be restored. {said} They could not be put back: {why}",
+                advice=f"{undo} {elsewhere(checkpoint_id)}",
+            ) from error
+        raise kind(f"{said} All files are again what they were before.", advice=elsewhere(checkpoint_id)) from error
+
+
+def _said(error: OSError) -> str:
+    return f"{os.fsdecode(error.filename or 'A file')} cannot be read or written: {error.strerror}."
+
+
+def _put_back(desk: Desk, git: Git, before: Before, plan: Plan) -> None:
+    """Files that are what neither side has are left alone, and that is an error."""
+    put_tree(git, plan.tree, before.tree, is_torn=True)
+    put_raw(desk, raw_of(desk, read_parts(git, before.kept)))
+    now = read_index(desk.place)
+    if is_put(desk, now):
+        put_index(desk, before.users, now.stamp)
 
 
 def preview(git: Git, checkpoint_id: str) -> list[Change]:

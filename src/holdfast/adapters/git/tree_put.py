@@ -69,13 +69,18 @@ class Seen(NamedTuple):
         return None if found is None else (found.st_ino, found.st_mode, found.st_size, found.st_mtime_ns)
 
 
-def put_tree(git: Git, old: str, new: str, leave: Callable[[bytes], bool] = lambda path: False) -> list[bytes]:
-    """Bring the work tree from tree `old` to tree `new`; the paths in which they differ, but for those to leave alone."""
+def put_tree(
+    git: Git, old: str, new: str, leave: Callable[[bytes], bool] = lambda path: False, is_torn: bool = False
+) -> list[bytes]:
+    """Bring the work tree from tree `old` to tree `new`; the paths in which they differ, but for those to leave alone.
+
+    `is_torn`: somebody failed on the way to `old`, so a file that is not there may have been taken away by that.
+    """
     own = Own(git)
     with open_desk(git, "put") as desk:
         rows = [row for row in differences(desk, old, new) if row.path not in own and not leave(row.path)]
         if rows:
-            _Put(desk, old, new, rows).go()
+            _Put(desk, old, new, rows, is_torn).go()
     return [row.path for row in rows]
 
 
@@ -86,8 +91,8 @@ def _as_files(row: Difference) -> Difference:
 
 
 class _Put:
-    def __init__(self, desk: Desk, old: str, new: str, rows: Sequence[Difference]) -> None:
-        self.desk, self.old, self.new = desk, old, new
+    def __init__(self, desk: Desk, old: str, new: str, rows: Sequence[Difference], is_torn: bool) -> None:
+        self.desk, self.old, self.new, self.is_torn = desk, old, new, is_torn
         self.top = os.fsencode(desk.place.top)
         self.modules = [row.path for row in rows if row.new_mode == GITLINK]
         self.rows = [_as_files(row) for row in rows]
@@ -150,7 +155,7 @@ class _Put:
         for state, mode, name in ((NEW, row.new_mode, row.new), (OLD, row.old_mode, row.old)):
             if self._is_absent(row) if mode == ABSENT else self._has_mode(row.path, mode) and name in names:
                 return state
-        return None
+        return OLD if self.is_torn and self.seen[row.path] == Seen(None) else None
 
     def _is_absent(self, row: Difference) -> bool:
         """Nothing is there that a file would replace."""

@@ -110,6 +110,8 @@ def put_index(desk: Desk, index: IndexFile, expected: Stamp | None) -> None:
     """
     target = desk.place.index_file
     lock, draft = target + ".lock", desk.path(NEW_INDEX)
+    with suppress(FileNotFoundError):
+        os.unlink(draft)
     make_file(draft, index.data, _mode_of(target))
     if index.stamp:
         os.utime(draft, ns=(index.stamp.mtime_ns, index.stamp.mtime_ns))
@@ -130,6 +132,12 @@ def put_index(desk: Desk, index: IndexFile, expected: Stamp | None) -> None:
     sync_folder(desk.place.git_dir)
 
 
+def is_put(desk: Desk, index: IndexFile) -> bool:
+    """Whether it is the one that `put_index` made the user's: then it is one file with the draft on the desk."""
+    draft = _stamp_at(desk.path(NEW_INDEX))
+    return draft is not None and draft == index.stamp
+
+
 def _swap(lock: str, target: str, is_there: bool) -> None:
     if is_there:
         os.rename(lock, target)
@@ -141,7 +149,7 @@ def _swap(lock: str, target: str, is_there: bool) -> None:
 
 def _meanwhile(what: str) -> WorkspaceError:
     return WorkspaceError(
-        f"The files are restored, but not the index: meanwhile {what}. Restore again when nothing else is at work here."
+        f"The index was not restored: meanwhile {what}.", advice="Restore again when nothing else is at work here."
     )
 
 
