@@ -12,7 +12,7 @@ import pytest
 
 from holdfast.adapters.git import restore, ws_alone, ws_desk
 from holdfast.adapters.git.restore import RestoreRefused, in_place, into_worktree
-from holdfast.adapters.git.workspace import WorkspaceError, kept
+from holdfast.adapters.git.workspace import Policy, WorkspaceError, kept, take
 from holdfast.adapters.git.ws_intent import Intent, discard, unfinished
 from tests.adapters.git_kit import Kit
 from tests.adapters.probes.killing import in_child
@@ -238,3 +238,59 @@ def test_what_somebody_changed_meanwhile_is_not_put_back_and_the_way_back_is_nam
         in_place(git, "c1", "before", NOW)
     assert "`holdfast restore before --in-place`" in caught.value.advice
     assert (kit.top / "a.txt").read_text() == "by somebody else\n"
+
+
+# --- permissions
+
+
+def modes_of(top, *names):
+    return {name: os.lstat(os.path.join(top, name)).st_mode & 0o777 for name in names}
+
+
+def test_no_file_comes_back_readable_for_more_people_than_it_was(kit, tmp_path):
+    kit.write(".git/info/exclude", ".env\n")
+    wanted = {".env": 0o600, ".secret": 0o640, "d/key": 0o400, "d": 0o700, "a.txt": 0o600, "run": 0o700, "plain": 0o644}
+    for name in (*wanted, "plain"):
+        if name != "d":
+            kit.write(name, "one\n")
+    for name, mode in wanted.items():
+        os.chmod(kit.top / name, mode)
+    git = kit.runner()
+    take_and_keep(git, "c1", Policy(ignored=(".env",)))
+    into_worktree(git, "c1", str(tmp_path / "back"))
+    assert modes_of(tmp_path / "back", *wanted) == wanted
+    assert modes_of(tmp_path / "back", ".") == modes_of(kit.top, ".")
+    for name in (".env", ".secret", "a.txt", "run"):
+        kit.write(name, "two\n")
+    shutil.rmtree(kit.top / "d")
+    in_place(git, "c1", "before", NOW)
+    assert modes_of(kit.top, *wanted) == wanted and (kit.top / ".env").read_text() == "one\n"
+
+
+def test_permissions_alone_make_another_snapshot(kit, tmp_path):
+    kit.write("new", "new\n")
+    git = kit.runner()
+    take_and_keep(git)
+    os.chmod(kit.top / "new", 0o600)
+    assert take_and_keep(git, "c2").is_new
+    assert not take(git, "c3", NOW).is_new
+    into_worktree(git, "c2", str(tmp_path / "back"))
+    assert modes_of(tmp_path / "back", "new") == {"new": 0o600}
+
+
+def test_a_file_of_which_nothing_is_known_keeps_the_permissions_that_it_has_here(kit, monkeypatch):
+    git = kit.runner()
+    take_and_keep(git)
+    kit.write("a.txt", "changed\n")
+    os.chmod(kit.top / "a.txt", 0o600)
+    in_place(git, "c1", "before", NOW)
+    assert modes_of(kit.top, "a.txt") == {"a.txt": 0o600} and (kit.top / "a.txt").read_text() == "a\n"
+    kit.write("a.txt", "changed\n")
+
+    def fail(*_):
+        raise OSError(5, "no", "x")
+
+    monkeypatch.setattr(restore, "convert_again", fail)
+    with pytest.raises(WorkspaceError, match="All files are again"):
+        in_place(git, "c1", "again", NOW)
+    assert modes_of(kit.top, "a.txt") == {"a.txt": 0o600} and (kit.top / "a.txt").read_text() == "changed\n"

@@ -9,11 +9,13 @@ holds; one that is in the way is a reason to refuse. What a snapshot says it lef
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
+from holdfast.adapters.git import ws_modes
 from holdfast.adapters.git.restore_plan import Plan, RestoreRefused, elsewhere, plan_of, refuse_in_the_way
 from holdfast.adapters.git.restore_raw import convert_again, put_raw, raw_of
 from holdfast.adapters.git.tree_put import put_tree
@@ -31,6 +33,7 @@ from holdfast.adapters.git.ws_desk import Desk, IndexFile, Stamp, WorkspaceError
 from holdfast.adapters.git.ws_facts import REFS
 from holdfast.adapters.git.ws_gather import Policy, gather
 from holdfast.adapters.git.ws_intent import Intent, announce, records_of
+from holdfast.adapters.git.ws_modes import Modes, give_back, narrow_modes
 from holdfast.adapters.git.ws_objects import seconds_of
 from holdfast.adapters.git.ws_put import is_put, put_index
 from holdfast.adapters.git.ws_scan import GITLINK, KINDS, LIST, Change, joined, parse_flags
@@ -75,7 +78,7 @@ def into_worktree(git: Git, checkpoint_id: str, path: str) -> Restored:
         _add(held, parts, checkpoint_id, target, intent)
         there = Git(find_repository(target), git.given, git.limits.seconds)
         there.held = held.held
-        with open_desk(there, checkpoint_id) as desk:
+        with _closed(target), open_desk(there, checkpoint_id) as desk:
             _fill(desk, parts)
     snapshot = parts.snapshot
     return Restored(target, snapshot.sha, snapshot.branch, None, snapshot.left_out)
@@ -114,6 +117,15 @@ def _or_removed(git: Git, intent: Intent) -> Iterator[None]:
         raise
 
 
+@contextmanager
+def _closed(folder: str) -> Iterator[None]:
+    """Nobody else looks into it before every file has its permissions."""
+    mode = stat.S_IMODE(os.stat(folder).st_mode)
+    os.chmod(folder, 0o700)
+    yield
+    os.chmod(folder, mode)
+
+
 def _add(git: Git, parts: Parts, checkpoint_id: str, target: str, intent: Intent) -> None:
     """Register the worktree, with no file in it yet. Where no commit was, HEAD stands on a branch of its own, unborn."""
     snapshot = parts.snapshot
@@ -138,6 +150,7 @@ def _fill(desk: Desk, parts: Parts) -> None:
         desk.run("update-index", "--force-remove", "-z", "--stdin", stdin=joined(absent), index=index)
     desk.run("checkout-index", "--all", index=index)
     put_raw(desk, raw_of(desk, parts))
+    give_back(desk.place.top, _modes_of(desk, parts))
     put_index(desk, users, read_index(desk.place).stamp)
 
 
@@ -146,6 +159,10 @@ def _index_of(desk: Desk, parts: Parts) -> IndexFile:
         return IndexFile()
     data = desk.run("cat-file", "blob", parts.beside["index"])
     return IndexFile(data, Stamp(0, len(data), parts.index_mtime_ns))
+
+
+def _modes_of(desk: Desk, parts: Parts) -> Modes:
+    return ws_modes.read(desk.run("cat-file", "blob", parts.beside["modes"])) if "modes" in parts.beside else {}
 
 
 def _absent(desk: Desk, parts: Parts, users: IndexFile) -> list[bytes]:
@@ -183,10 +200,12 @@ def in_place(
         plan = plan_of(desk, before.tree, snapshot)
         refuse_in_the_way(desk, plan.differences, checkpoint_id)
         _keep_announced(git, keep_as, before, announce_kept)
-        with _or_put_back(desk, git, Before(before.tree, keep_as, users), plan, checkpoint_id):
+        modes = narrow_modes(desk.place.top, (row.path for row in plan.differences))
+        with _or_put_back(desk, git, Before(before.tree, keep_as, users, modes), plan, checkpoint_id):
             _change_files(desk, before.tree, plan.tree)
             put_raw(desk, raw_of(desk, parts))
             convert_again(desk, parts, read_parts(git, keep_as), plan)
+            give_back(desk.place.top, modes | _modes_of(desk, parts))
             put_index(desk, _index_of(desk, parts), users.stamp)
     return Restored(desk.place.top, snapshot.sha, snapshot.branch, keep_as, tuple(_left_as_it_is(snapshot, plan)))
 
@@ -210,11 +229,12 @@ def _keep_announced(git: Git, keep_as: str, made: Snapshot, announce_kept: Calla
 
 
 class Before(NamedTuple):
-    """What was here: the tree of the files, the checkpoint that keeps it, and the user's index."""
+    """What was here: the tree of the files, the checkpoint that keeps it, the user's index, and narrow permissions."""
 
     tree: str
     kept: str
     users: IndexFile
+    modes: Modes
 
 
 @contextmanager
@@ -245,6 +265,7 @@ def _put_back(desk: Desk, git: Git, before: Before, plan: Plan) -> None:
     """Files that are what neither side has are left alone, and that is an error."""
     put_tree(git, plan.tree, before.tree, is_torn=True)
     put_raw(desk, raw_of(desk, read_parts(git, before.kept)))
+    give_back(desk.place.top, before.modes)
     now = read_index(desk.place)
     if is_put(desk, now):
         put_index(desk, before.users, now.stamp)

@@ -18,7 +18,7 @@ from holdfast.adapters.probes.git_runner import Git, Repository
 
 REFS = "refs/holdfast/checkpoints/"
 LAST = "last.json"
-VERSION = 1
+VERSION = 2
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
@@ -36,6 +36,7 @@ class Facts(NamedTuple):
     left_out: list[str]
     gitlinks: list[str]
     raw: dict[str, list[str]]  # path -> mode and id of its bytes as they are on disk
+    modes: dict[str, int]  # path -> permissions narrower than usual
     saved: str  # the file name of the private index, and its digest
     saved_sha256: str
     synced_ns: int

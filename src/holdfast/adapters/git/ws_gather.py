@@ -9,12 +9,13 @@ from __future__ import annotations
 import os
 import re
 import stat
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from holdfast.adapters.git.ws_convert import Conversion
 from holdfast.adapters.git.ws_desk import Desk, IndexFile, WorkspaceError, read_index
 from holdfast.adapters.git.ws_facts import Facts, key_of, load
+from holdfast.adapters.git.ws_modes import Modes, narrow_modes
 from holdfast.adapters.git.ws_scan import (
     ABSENT,
     GITLINK,
@@ -90,6 +91,7 @@ class Gathered(NamedTuple):
     left_out: tuple[str, ...]
     gitlinks: tuple[bytes, ...]
     present: tuple[bytes, ...]  # on disk although the index says they need not be
+    modes: Modes  # permissions narrower than usual
     raw: dict[bytes, tuple[bytes, str]]  # path -> mode and id of the bytes on disk, where git converts
     reusable: bool  # whether the private index may serve the next snapshot
 
@@ -161,6 +163,7 @@ class _Gatherer:
             tuple(sorted(left_out)),
             flags.gitlinks,
             present,
+            narrow_modes(self.desk.place.top, (*plan.put, *plan.ignored, *_there(scan))),
             raw,
             self.policy.is_plain and not flags.skipped and not strange,
         )
@@ -298,6 +301,10 @@ def _raw(
     known = {os.fsencode(path): (mode.encode(), name) for path, (mode, name) in (facts.raw if facts else {}).items()}
     kept = {path: row for path, row in known.items() if path not in {*asked, *plan.remove}}
     return kept | conversion.raw(asked)
+
+
+def _there(scan: Scan) -> Iterator[bytes]:
+    return (entry.path for entry in scan.entries if entry.now not in (ABSENT, GITLINK))
 
 
 def is_rule(path: bytes) -> bool:
