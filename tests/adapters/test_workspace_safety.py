@@ -8,8 +8,10 @@ import shutil
 import pytest
 
 from holdfast.adapters.git.restore import RestoreRefused, in_place, into_worktree
-from holdfast.adapters.git.workspace import drop
+from holdfast.adapters.git.workspace import drop, kept, take
+from holdfast.adapters.git.ws_touched import touched
 from tests.adapters.git_kit import Kit
+from tests.adapters.test_restore import files_of
 from tests.adapters.test_workspace import NOW, contents, outer, take_and_keep
 
 __all__ = ["outer"]  # a fixture
@@ -65,3 +67,92 @@ def test_files_in_a_submodule_without_its_git_folder_are_not_removed_for_a_file(
     shutil.rmtree(outer.top / "sub")
     in_place(git, "c1", "before", NOW)
     assert (outer.top / "sub").read_text() == "a file\n"
+
+
+# --- files that git converts and calls unchanged
+
+CRLF = b"a\r\nb\r\n"
+
+
+def brought_back(kit, git, name="c1"):
+    """What a restore gives of everything that is here, and of what is here."""
+    back = kit.top.parent / f"back-{name}"
+    take_and_keep(git, name)
+    into_worktree(git, name, str(back))
+    assert kit.git("status", "--porcelain", at=back) == kit.git("status", "--porcelain")
+    return files_of(back), files_of(kit.top)
+
+
+@pytest.mark.parametrize("rule", ["*.txt text=auto\n", "*.txt text\n", "*.txt text eol=crlf\n", "*.txt text eol=lf\n"])
+def test_a_clean_file_whose_line_ends_git_converts_comes_back_as_it_is(kit, rule):
+    kit.commit("crlf", **{".gitattributes": rule, "f.txt": CRLF, "g.txt": b"a\nb\n", "d/h.txt": b"a\r\nb\n"})
+    assert kit.git("status", "--porcelain") == ""
+    back, here = brought_back(kit, kit.runner())
+    assert back == here and here[b"f.txt"] == (False, CRLF)
+
+
+@pytest.mark.parametrize("value", ["input", "true"])
+def test_so_it_does_where_a_setting_converts_it(kit, value):
+    kit.git("config", "core.autocrlf", value)
+    kit.commit("crlf", f=CRLF, g=b"a\nb\n")
+    back, here = brought_back(kit, kit.runner())
+    assert back == here and here[b"f"] == (False, CRLF) and here[b"g"] == (False, b"a\nb\n")
+
+
+def test_so_it_does_where_attributes_came_after_it(kit):
+    kit.commit("lf", f="$Id$\n", g="g\n")
+    git = kit.runner()
+    take_and_keep(git, "c0")
+    kit.commit("rules", **{".gitattributes": "f ident\ng text eol=crlf\n"})
+    back, here = brought_back(kit, git)
+    assert back == here
+    kit.write(".git/info/attributes", "a.txt text eol=crlf\n")
+    back, here = brought_back(kit, git, "c2")
+    assert back == here
+
+
+def test_so_it_does_where_the_filter_of_the_user_loses_something(kit):
+    kit.git("config", "--global", "filter.upper.clean", "tr a-z A-Z")
+    kit.commit("filtered", **{".gitattributes": "*.up filter=upper\n", "x.up": "words\n"})
+    back, here = brought_back(kit, kit.runner())
+    assert back == here and here[b"x.up"] == (False, b"words\n")
+
+
+def test_line_ends_that_change_while_git_calls_the_file_the_same_are_not_missed(kit):
+    kit.commit("rules", **{".gitattributes": "* text=auto\n", "f": b"a\nb\n"})
+    git = kit.runner()
+    for number, data in enumerate((b"a\nb\n", CRLF, b"a\nb\n", CRLF)):
+        kit.write("f", data)
+        back, here = brought_back(kit, git, f"c{number}")
+        assert back == here and here[b"f"] == (False, data)
+    assert not take(git, "same", NOW).is_new
+
+
+def test_files_of_a_filter_that_gives_back_what_it_took_are_not_stored_twice(kit):
+    for name in ("clean", "smudge"):
+        kit.git("config", "--global", f"filter.lfs.{name}", "tr a-z n-za-m")
+    kit.commit("large", **{".gitattributes": "*.bin filter=lfs\n", "x.bin": "words\n"})
+    back, here = brought_back(kit, kit.runner())
+    assert back == here
+    assert "raw" not in kit.git("ls-tree", "--name-only", f"{kept(kit.runner())['c1']}^2")
+
+
+def test_touched_files_are_told_by_their_entries_in_any_plain_index(kit, tmp_path):
+    long = tmp_path / "long"
+    long.mkdir()
+    kit.git("init", "-q", "--object-format=sha256", at=long)
+    for top, object_format in ((kit.top, "sha1"), (long, "sha256")):
+        for name in ("a", "b" * 70, "c/d"):
+            (top / name).parent.mkdir(exist_ok=True)
+            (top / name).write_text("x\n")
+        kit.git("add", "-A", at=top)
+        kit.git("update-index", "--skip-worktree", "a", at=top)
+        index = top / ".git" / "index"
+        before = index.read_bytes()
+        for name in ("b" * 70, "c/d"):
+            os.utime(top / name, (1, 1))
+        kit.git("update-index", "--refresh", at=top)
+        assert touched(before, index.read_bytes(), object_format) == [b"b" * 70, b"c/d"]
+        assert touched(before, before, object_format) == []
+        kit.git("rm", "-q", "--cached", "c/d", at=top)
+        assert touched(before, index.read_bytes(), object_format) is None

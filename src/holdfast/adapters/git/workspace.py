@@ -30,7 +30,7 @@ from holdfast.adapters.git.ws_desk import (
     place_of,
     sync_objects,
 )
-from holdfast.adapters.git.ws_facts import REFS, Facts
+from holdfast.adapters.git.ws_facts import REFS, Facts, object_format
 from holdfast.adapters.git.ws_gather import Gathered, Policy, gather
 from holdfast.adapters.git.ws_objects import IDENTITY, Commit, Maker, NotASnapshot, parse_commit, seconds_of
 from holdfast.adapters.git.ws_refs import change_ref
@@ -144,10 +144,6 @@ def _raw_as_text(found: Gathered) -> dict[str, list[str]]:
 
 def _modes_as_text(found: Gathered) -> dict[str, int]:
     return {os.fsdecode(path): mode for path, mode in found.modes.items()}
-
-
-def object_format(git: Git) -> str:
-    return next((value for _, name, value in git.settings if name == "extensions.objectformat"), "sha1")
 
 
 def _held(desk: Desk, maker: Maker, found: Gathered) -> dict[str, list[str]]:

@@ -12,7 +12,9 @@ import os
 from contextlib import suppress
 from typing import NamedTuple
 
+from holdfast.adapters.git.ws_convert import attribute_files
 from holdfast.adapters.git.ws_desk import Desk, IndexFile, make_file, stamp_of
+from holdfast.adapters.git.ws_touched import touched
 from holdfast.adapters.ledger import read_all
 from holdfast.adapters.probes.git_runner import Git, Repository
 
@@ -43,8 +45,8 @@ class Facts(NamedTuple):
 
 
 def key_of(git: Git, place: Repository, index: IndexFile, largest: int) -> str:
-    """The user's index, what is ignored, what is ours, and how large a file may be."""
-    excludes = [stamp_at(path) for path in exclude_files(git, place)]
+    """The user's index, what is ignored or converted, what is ours, and how large a file may be."""
+    excludes = [stamp_at(path) for path in (*exclude_files(git, place), *attribute_files(git, place))]
     said = json.dumps([VERSION, place.top, largest, excludes, sorted(git.settings), git.own]).encode()
     return hashlib.sha256(said + hashlib.sha256(index.data).digest() + bytes([index.stamp is not None])).hexdigest()
 
@@ -109,12 +111,26 @@ def save(desk: Desk, facts: Facts) -> None:
                 os.unlink(os.path.join(desk.home, other))
 
 
+def touched_since(desk: Desk, facts: Facts) -> list[bytes] | None:
+    """Which files git noted something of in the private index by looking; None if that cannot be told."""
+    saved = os.path.join(desk.home, os.path.basename(facts.saved))
+    try:
+        old, new = (_read(path) for path in (saved, desk.path("index")))
+    except FileNotFoundError:  # another snapshot of this work tree was quicker
+        return None
+    return touched(old, new, object_format(desk.git))
+
+
 def refresh(desk: Desk, facts: Facts) -> None:
     """If git noted something in the private index, let the next snapshot have it noted."""
     path, saved = desk.path("index"), os.path.join(desk.home, os.path.basename(facts.saved))
     with suppress(FileNotFoundError):
         if not os.path.samefile(path, saved):
             save(desk, facts._replace(saved_sha256=digest_of_file(path)))
+
+
+def object_format(git: Git) -> str:
+    return next((value for _, name, value in git.settings if name == "extensions.objectformat"), "sha1")
 
 
 def digest_of_file(path: str) -> str:

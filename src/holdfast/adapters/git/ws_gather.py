@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from holdfast.adapters.git.ws_convert import Conversion
 from holdfast.adapters.git.ws_desk import Desk, IndexFile, WorkspaceError, read_index
-from holdfast.adapters.git.ws_facts import Facts, key_of, load
+from holdfast.adapters.git.ws_facts import Facts, key_of, load, touched_since
 from holdfast.adapters.git.ws_modes import Modes, narrow_modes
 from holdfast.adapters.git.ws_scan import (
     ABSENT,
@@ -113,17 +113,21 @@ class _Gatherer:
         self.private = desk.path("index")
         self.filters = filters_of_repository(desk.git.settings)
         self.own = Own(desk.git)
+        self.listing = b""  # of the private index, where every file is to be looked at for conversion
+        self.touched: list[bytes] | None = []  # since the last snapshot, though git calls them unchanged
 
     def go(self) -> Gathered:
         index = read_index(self.desk.place)
         key = key_of(self.desk.git, self.desk.place, index, self.policy.largest)
         facts = load(self.desk, key) if self.policy.is_plain and not self.filters else None
         present: tuple[bytes, ...] = ()
+        self.conversion = Conversion(self.desk, self.policy.largest, index.data)
         if facts is not None:
             flags = Flags((), (), tuple(map(os.fsencode, facts.gitlinks)))
             scan = self.scan()
             plan = self.plan(scan)
-            if scan.head != facts.head or any(is_rule(path) for path in plan.put + plan.remove):
+            self.touched = touched_since(self.desk, facts) if self.conversion.is_configured() else []
+            if self.touched is None or scan.head != facts.head or any(is_rule(path) for path in plan.put + plan.remove):
                 os.unlink(self.private)
                 facts = None
         if facts is None:
@@ -145,10 +149,9 @@ class _Gatherer:
         refused = self._apply(plan)
         plain = facts.tree if facts and not plan.put and not plan.remove else self._tree()
         refused += self._put(plan.ignored)
-        conversion = Conversion(self.desk, self.policy.largest, index.data)
-        strange = conversion.strange(self.filters)
-        raw = _raw(conversion, facts, scan, plan, strange)
-        filtered = conversion.kept(strange, raw)
+        strange = self.conversion.strange(self.filters)
+        raw = self._raw(facts, scan, plan, strange)
+        filtered = self.conversion.kept(strange, raw)
         left_out = (*plan.left_out, *refused, *strangers(self.desk, flags.gitlinks), *filtered)
         return Gathered(
             self._tree() if plan.ignored else plain,
@@ -175,7 +178,8 @@ class _Gatherer:
         self.desk.lay("index", index)
         if _is_split(self.desk.place.git_dir):
             index = self._whole(index)
-        flags = parse_flags(self.desk.run(*LIST, index=self.private)) if index.stamp else Flags((), (), ())
+        self.listing = self.desk.run(*LIST, index=self.private) if index.stamp else b""
+        flags = parse_flags(self.listing)
         present = tuple(path for path in flags.skipped if os.path.lexists(self._at(path)))
         self._unmark("--no-assume-unchanged", flags.assumed)
         self._unmark("--no-skip-worktree", present)
@@ -286,21 +290,23 @@ class _Gatherer:
         refused = [path for path in paths if b"Ignoring path %s\n" % path in finished.err]
         return [shown(path, "git does not take such a name") for path in refused]
 
+    def _raw(
+        self, facts: Facts | None, scan: Scan, plan: Plan, strange: Iterable[bytes]
+    ) -> dict[bytes, tuple[bytes, str]]:
+        """The bytes on disk of files that git converts; those of the last snapshot stand if nothing was touched since."""
+        asked = {*plan.put, *plan.ignored, *strange}
+        asked |= {entry.path for entry in scan.staged if entry.now not in (ABSENT, GITLINK)} if facts is None else set()
+        rows = (facts.raw if facts else {}).items()
+        known = {os.fsencode(path): (mode.encode(), name) for path, (mode, name) in rows}
+        asked |= {*(self.touched or ())} - {*plan.remove}
+        kept = {path: row for path, row in known.items() if path not in {*asked, *plan.remove}}
+        more = self.conversion.unlike(self.listing, asked) if facts is None else {}
+        return kept | more | self.conversion.raw(asked)
+
     def _tree(self) -> str:
         """A clone that lacks some objects on purpose lacks them in the tree, too."""
         partial = any(name == "extensions.partialclone" for _, name, _ in self.desk.git.settings)
         return self.desk.line("write-tree", *(["--missing-ok"] if partial else []), index=self.private)
-
-
-def _raw(
-    conversion: Conversion, facts: Facts | None, scan: Scan, plan: Plan, strange: Iterable[bytes]
-) -> dict[bytes, tuple[bytes, str]]:
-    """The bytes on disk of every changed file that git converts; those of the last snapshot stand if it did not change."""
-    asked = {*plan.put, *plan.ignored, *strange}
-    asked |= {entry.path for entry in scan.staged if entry.now not in (ABSENT, GITLINK)} if facts is None else set()
-    known = {os.fsencode(path): (mode.encode(), name) for path, (mode, name) in (facts.raw if facts else {}).items()}
-    kept = {path: row for path, row in known.items() if path not in {*asked, *plan.remove}}
-    return kept | conversion.raw(asked)
 
 
 def _there(scan: Scan) -> Iterator[bytes]:
@@ -308,8 +314,8 @@ def _there(scan: Scan) -> Iterator[bytes]:
 
 
 def is_rule(path: bytes) -> bool:
-    """Whether it says what is ignored: then files that were kept before may be no more."""
-    return re.search(rb"(\A|/)\.gitignore\Z", path) is not None
+    """Whether it says what is ignored or converted: then what was known of other files may hold no more."""
+    return re.search(rb"(\A|/)\.git(ignore|attributes)\Z", path) is not None
 
 
 def _is_split(git_dir: str) -> bool:
