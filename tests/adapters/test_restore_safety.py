@@ -11,7 +11,7 @@ import time
 import pytest
 
 from holdfast.adapters.git import restore, ws_alone, ws_desk
-from holdfast.adapters.git.restore import RestoreRefused, in_place, into_worktree
+from holdfast.adapters.git.restore import RestoreRefused, in_place, into_worktree, preview
 from holdfast.adapters.git.workspace import Policy, WorkspaceError, kept, take
 from holdfast.adapters.git.ws_intent import Intent, discard, unfinished
 from tests.adapters.git_kit import Kit
@@ -294,3 +294,56 @@ def test_a_file_of_which_nothing_is_known_keeps_the_permissions_that_it_has_here
     with pytest.raises(WorkspaceError, match="All files are again"):
         in_place(git, "c1", "again", NOW)
     assert modes_of(kit.top, "a.txt") == {"a.txt": 0o600} and (kit.top / "a.txt").read_text() == "changed\n"
+
+
+# --- sparse checkouts and rules that came or went meanwhile
+
+
+@pytest.mark.parametrize("extra", [[], ["--sparse-index"]])
+def test_what_a_sparse_checkout_took_away_since_then_comes_back(kit, extra):
+    kit.commit("more", **{"in/x": "x\n", "out/y": "y\n", "out/z": "z\n"})
+    kit.write("out/z", "changed\n")
+    git = kit.runner()
+    take_and_keep(git)
+    wanted = files_of(kit.top)
+    kit.git("checkout", "-q", "out/z")
+    kit.git("sparse-checkout", "set", "--cone", *extra, "in")
+    sparse = files_of(kit.top)
+    assert b"out/y" not in sparse
+    assert ("out/y", "added", None) in preview(git, "c1")
+    in_place(git, "c1", "before", NOW)
+    assert files_of(kit.top) == wanted and preview(git, "c1") == []
+    in_place(git, "before", "after", NOW)
+    assert files_of(kit.top) == sparse
+
+
+@pytest.mark.parametrize("extra", [[], ["--sparse-index"]])
+def test_what_was_not_there_by_a_sparse_checkout_goes_again(kit, extra):
+    kit.commit("more", **{"in/x": "x\n", "out/y": "y\n"})
+    kit.git("sparse-checkout", "set", "--cone", *extra, "in")
+    git = kit.runner()
+    take_and_keep(git)
+    wanted = files_of(kit.top)
+    kit.write("out/y", "here now\n")
+    kit.write("in/x", "changed\n")
+    full = files_of(kit.top)
+    in_place(git, "c1", "before", NOW)
+    assert files_of(kit.top) == wanted and kit.git("status", "--porcelain") == ""
+    in_place(git, "before", "after", NOW)
+    assert files_of(kit.top) == full
+
+
+def test_files_that_the_rules_of_the_checkpoint_ignore_stay(kit):
+    kit.commit("rules", **{".gitignore": ".env\nbuild/\n", "d/.gitignore": "*.log\n"})
+    for name in (".env", "build/out", "d/x.log"):
+        kit.write(name, "mine\n")
+    git = kit.runner()
+    take_and_keep(git)
+    wanted = files_of(kit.top)
+    os.unlink(kit.top / ".gitignore")
+    os.unlink(kit.top / "d" / ".gitignore")
+    kit.write("later", "later\n")
+    listed = {change.path for change in preview(git, "c1")}
+    assert listed == {".gitignore", "d/.gitignore", "later"}
+    in_place(git, "c1", "before", NOW)
+    assert files_of(kit.top) == wanted

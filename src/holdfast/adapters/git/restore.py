@@ -18,6 +18,7 @@ from typing import NamedTuple
 from holdfast.adapters.git import ws_modes
 from holdfast.adapters.git.restore_plan import Plan, RestoreRefused, elsewhere, plan_of, refuse_in_the_way
 from holdfast.adapters.git.restore_raw import convert_again, put_raw, raw_of
+from holdfast.adapters.git.restore_sparse import absent_now, absent_then, index_of, leave_out, without
 from holdfast.adapters.git.tree_put import put_tree
 from holdfast.adapters.git.workspace import (
     Parts,
@@ -29,14 +30,14 @@ from holdfast.adapters.git.workspace import (
     take_at,
 )
 from holdfast.adapters.git.ws_alone import be_alone
-from holdfast.adapters.git.ws_desk import Desk, IndexFile, Stamp, WorkspaceError, open_desk, place_of, read_index
+from holdfast.adapters.git.ws_desk import Desk, IndexFile, WorkspaceError, open_desk, place_of, read_index
 from holdfast.adapters.git.ws_facts import REFS
 from holdfast.adapters.git.ws_gather import Policy, gather
 from holdfast.adapters.git.ws_intent import Intent, announce, records_of
 from holdfast.adapters.git.ws_modes import Modes, give_back, narrow_modes
 from holdfast.adapters.git.ws_objects import seconds_of
 from holdfast.adapters.git.ws_put import is_put, put_index
-from holdfast.adapters.git.ws_scan import GITLINK, KINDS, LIST, Change, joined, parse_flags
+from holdfast.adapters.git.ws_scan import GITLINK, KINDS, Change
 from holdfast.adapters.probes.git_locks import wait_for_index
 from holdfast.adapters.probes.git_runner import Git, complaint, find_repository
 from holdfast.core.errors import HoldfastError, UsageError
@@ -144,34 +145,16 @@ def _add(git: Git, parts: Parts, checkpoint_id: str, target: str, intent: Intent
 def _fill(desk: Desk, parts: Parts) -> None:
     index = desk.path("tree")
     desk.run("read-tree", parts.snapshot.tree, index=index)
-    users = _index_of(desk, parts)
-    absent = _absent(desk, parts, users)
-    if absent:
-        desk.run("update-index", "--force-remove", "-z", "--stdin", stdin=joined(absent), index=index)
+    users = index_of(desk, parts)
+    leave_out(desk, absent_then(desk, parts, users), "tree")
     desk.run("checkout-index", "--all", index=index)
     put_raw(desk, raw_of(desk, parts))
     give_back(desk.place.top, _modes_of(desk, parts))
     put_index(desk, users, read_index(desk.place).stamp)
 
 
-def _index_of(desk: Desk, parts: Parts) -> IndexFile:
-    if "index" not in parts.beside:
-        return IndexFile()
-    data = desk.run("cat-file", "blob", parts.beside["index"])
-    return IndexFile(data, Stamp(0, len(data), parts.index_mtime_ns))
-
-
 def _modes_of(desk: Desk, parts: Parts) -> Modes:
     return ws_modes.read(desk.run("cat-file", "blob", parts.beside["modes"])) if "modes" in parts.beside else {}
-
-
-def _absent(desk: Desk, parts: Parts, users: IndexFile) -> list[bytes]:
-    """What a sparse checkout had left out of the work tree."""
-    if not users.stamp:
-        return []
-    flags = parse_flags(desk.run(*LIST, index=desk.lay("users", users)))
-    present = desk.run("cat-file", "blob", parts.beside["present"]) if "present" in parts.beside else b""
-    return sorted({*flags.skipped} - {*present.split(b"\0")})
 
 
 # --- in place
@@ -197,17 +180,26 @@ def in_place(
         before = take_at(desk, keep_as, seconds, _as_wide_as(parts))
         _refuse_other_head((before.head, before.branch), snapshot, checkpoint_id)
         desk.ask("update-index", "-q", "--refresh", index=desk.path("index"))  # whatever it finds, `read-tree` judges
-        plan = plan_of(desk, before.tree, snapshot)
+        wanted, absent = index_of(desk, parts), absent_now(desk)
+        here = without(desk, before.tree, absent, "here")
+        leave_out(desk, absent, "index")
+        plan = plan_of(desk, here, _as_it_was(desk, parts, wanted))
         refuse_in_the_way(desk, plan.differences, checkpoint_id)
         _keep_announced(git, keep_as, before, announce_kept)
         modes = narrow_modes(desk.place.top, (row.path for row in plan.differences))
-        with _or_put_back(desk, git, Before(before.tree, keep_as, users, modes), plan, checkpoint_id):
-            _change_files(desk, before.tree, plan.tree)
+        with _or_put_back(desk, git, Before(here, keep_as, users, modes), plan, checkpoint_id):
+            _change_files(desk, here, plan.tree)
             put_raw(desk, raw_of(desk, parts))
             convert_again(desk, parts, read_parts(git, keep_as), plan)
             give_back(desk.place.top, modes | _modes_of(desk, parts))
-            put_index(desk, _index_of(desk, parts), users.stamp)
+            put_index(desk, wanted, users.stamp)
     return Restored(desk.place.top, snapshot.sha, snapshot.branch, keep_as, tuple(_left_as_it_is(snapshot, plan)))
+
+
+def _as_it_was(desk: Desk, parts: Parts, users: IndexFile) -> Snapshot:
+    """The snapshot, with just the files that were in the work tree: a sparse checkout may have left some out."""
+    snapshot = parts.snapshot
+    return snapshot._replace(tree=without(desk, snapshot.tree, absent_then(desk, parts, users), "there"))
 
 
 def _left_as_it_is(snapshot: Snapshot, plan: Plan) -> Iterator[str]:
@@ -280,7 +272,8 @@ def preview(git: Git, checkpoint_id: str) -> list[Change]:
         desk.write_objects_here()
         found = gather(desk, _as_wide_as(parts))
         _refuse_other_head((found.head, found.branch), snapshot, checkpoint_id)
-        rows = plan_of(desk, found.tree, snapshot).differences
+        here = without(desk, found.tree, absent_now(desk), "here")
+        rows = plan_of(desk, here, _as_it_was(desk, parts, index_of(desk, parts))).differences
         refuse_in_the_way(desk, rows, checkpoint_id)
     return [Change(os.fsdecode(row.path), KINDS[row.kind]) for row in rows]
 

@@ -7,6 +7,8 @@ import stat
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+from holdfast.adapters.git.ignoring import check_ignore
+from holdfast.adapters.git.tree_put import check_out, git_in
 from holdfast.adapters.git.workspace import Snapshot
 from holdfast.adapters.git.ws_desk import Desk
 from holdfast.adapters.git.ws_scan import GITLINK, LeftOut
@@ -38,7 +40,7 @@ class Plan(NamedTuple):
 
     tree: str
     differences: list[Difference]
-    left: dict[bytes, str]  # path -> what the snapshot said when it left it out
+    left: dict[bytes, str]  # path -> what the snapshot said when it left it out; nothing if it is ignored there
 
 
 def plan_of(desk: Desk, here: str, snapshot: Snapshot) -> Plan:
@@ -46,9 +48,25 @@ def plan_of(desk: Desk, here: str, snapshot: Snapshot) -> Plan:
     left_out = LeftOut(snapshot.left_out)
     rows = _differences(desk, here, snapshot.tree)
     said = {row.path: left_out.row_of(row.path) for row in rows}
-    left = [row for row in rows if said[row.path]]
-    differences = [row for row in rows if not said[row.path]]
+    said |= dict.fromkeys(_ignored_then(desk, snapshot.tree, rows), "")
+    left = [row for row in rows if said[row.path] is not None]
+    differences = [row for row in rows if said[row.path] is None]
     return Plan(_with(desk, snapshot.tree, left), differences, {row.path: said[row.path] or "" for row in left})
+
+
+def _ignored_then(desk: Desk, tree: str, rows: Sequence[Difference]) -> list[bytes]:
+    """Files that are in no tree of ours because its rules ignore them: where the rules come back, such files stay."""
+    going = [row.path for row in rows if row.kind == "D"]
+    if not going or not any(_is_rule(row.path) for row in rows):
+        return []
+    names = desk.run("ls-tree", "-r", "-z", "--name-only", tree).split(b"\0")
+    folder = check_out(desk, "rules", tree, [name for name in names if _is_rule(name)])
+    said = check_ignore(git_in(desk, os.fsdecode(folder)), map(os.fsdecode, going)).out.split(b"\0")
+    return [path.removeprefix(b"./") for path in said if path]
+
+
+def _is_rule(path: bytes) -> bool:
+    return os.path.basename(path) == b".gitignore"
 
 
 def _with(desk: Desk, tree: str, rows: Sequence[Difference]) -> str:

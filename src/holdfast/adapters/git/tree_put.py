@@ -277,11 +277,16 @@ def check_out(desk: Desk, index: str, tree: str, paths: Sequence[bytes]) -> byte
     folder = desk.path(f"{index}-files")
     os.mkdir(folder, 0o700)
     desk.run("read-tree", "--end-of-options", tree, index=desk.path(index))
+    git_in(desk, folder)("checkout-index", "-z", "--stdin", stdin=joined(paths), index=desk.path(index))
+    return os.fsencode(folder)
+
+
+def git_in(desk: Desk, folder: str) -> Git:
+    """The git of a desk that takes a folder for the work tree."""
     there = copy.copy(desk.git)
     there.place = desk.place._replace(top=folder)
     there.environment = {**desk.git.environment, "GIT_WORK_TREE": folder}
-    there("checkout-index", "-z", "--stdin", stdin=joined(paths), index=desk.path(index))
-    return os.fsencode(folder)
+    return there
 
 
 def blob_id(path: bytes, object_format: str) -> str:
