@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
+import tempfile
+from pathlib import Path
 
 import pytest
 
+from holdfast.adapters.git import ws_odd
 from holdfast.adapters.git.restore import RestoreRefused, in_place, into_worktree
 from holdfast.adapters.git.workspace import drop, kept, take
 from holdfast.adapters.git.ws_touched import touched
 from tests.adapters.git_kit import Kit
 from tests.adapters.test_restore import files_of
-from tests.adapters.test_workspace import NOW, contents, outer, take_and_keep
+from tests.adapters.test_workspace import NOW, as_nobody, contents, outer, take_and_keep
 
 __all__ = ["outer"]  # a fixture
 
@@ -156,3 +160,75 @@ def test_touched_files_are_told_by_their_entries_in_any_plain_index(kit, tmp_pat
         assert touched(before, before, object_format) == []
         kit.git("rm", "-q", "--cached", "c/d", at=top)
         assert touched(before, index.read_bytes(), object_format) is None
+
+
+# --- what cannot be kept is named
+
+
+def test_however_many_names_git_does_not_take_each_is_named(kit):
+    for number in range(400):
+        kit.write(f"v/.GIT/precious-file-{number:04d}-with-a-long-name", "x\n")
+    left_out = take_and_keep(kit.runner()).left_out
+    assert len(left_out) == 400 and left_out[-1].startswith("v/.GIT/precious-file-0399")
+
+
+def test_folders_that_cannot_be_opened_are_named_whatever_they_are_called():
+    with tempfile.TemporaryDirectory() as folder:
+        os.chmod(folder, 0o777)
+        assert as_nobody(lambda: look_at_closed_folders(Path(folder))) == 0
+
+
+def look_at_closed_folders(folder):
+    kit = Kit(folder)
+    kit.write(".git/info/exclude", "ignored\n")
+    kit.write("a", "a\n")
+    names = ("a': b", "n\nl", "\x01", *(f"many/folder-number-{number:03d}-with-a-long-name" for number in range(200)))
+    for name in (*names, "ignored"):
+        os.makedirs(kit.top / name, mode=0o700)
+        os.chmod(kit.top / name, 0)
+    git = kit.runner()
+    left_out = take_and_keep(git).left_out
+    assert left_out == tuple(sorted(f"{name}: it could not be opened (Permission denied)" for name in names))
+    kit.write("a", "changed\n")
+    in_place(git, "c1", "before", NOW)
+    assert (kit.top / "a").read_text() == "a\n"
+    for name in (*names, "ignored"):
+        os.chmod(kit.top / name, 0o700)
+
+
+def test_a_folder_whose_path_is_too_long_is_named(kit):
+    name, fd = "n" * 200, os.open(kit.top, os.O_RDONLY)
+    for _ in range(25):
+        os.mkdir(name, dir_fd=fd)
+        inner = os.open(name, os.O_RDONLY, dir_fd=fd)
+        os.close(fd)
+        fd = inner
+    os.close(os.open("precious", os.O_WRONLY | os.O_CREAT, dir_fd=fd))
+    os.close(fd)
+    (row,) = take_and_keep(kit.runner()).left_out
+    assert row.endswith("n: it could not be opened (File name too long)") and len(row) > 4000
+    subprocess.run(["rm", "-rf", kit.top / name], check=True)
+
+
+@pytest.mark.parametrize("many", [2000, 3])
+def test_a_repository_in_a_folder_of_which_git_has_files_is_named(kit, monkeypatch, many):
+    monkeypatch.setattr(ws_odd, "_MANY", many)
+    kit.commit("more", **{"d/x": "x\n"})
+    for name in ("d", "untracked"):
+        (kit.top / name).mkdir(exist_ok=True)
+        kit.git("init", "-q", at=kit.top / name)
+    assert ws_odd.odd_files(kit.runner()) == ["d/.git: it is a repository of its own"]
+
+
+# --- settings and rules
+
+
+def test_a_file_that_comes_to_be_ignored_by_a_rule_that_is_itself_ignored_is_no_longer_kept(kit):
+    kit.write("d/.gitignore", ".gitignore\n")
+    kit.write("d/tok", "one\n")
+    git = kit.runner()
+    assert "d/tok" in contents(kit, take_and_keep(git, "c1"))
+    kit.write("d/.gitignore", ".gitignore\ntok\n")
+    kit.write("d/tok", "secret\n")
+    assert "d/tok" not in contents(kit, take_and_keep(git, "c2"))
+    assert not take(git, "c3", NOW).is_new

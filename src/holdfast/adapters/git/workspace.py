@@ -239,6 +239,7 @@ def _remember(
         gitlinks=[os.fsdecode(path) for path in found.gitlinks],
         raw=_raw_as_text(found),
         modes=_modes_as_text(found),
+        rules=found.rules,
         saved="",
         saved_sha256=ws_facts.digest_of_file(index),
         synced_ns=desk.began_ns,

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+from collections.abc import Iterable
 from contextlib import suppress
 from typing import NamedTuple
 
@@ -20,7 +21,7 @@ from holdfast.adapters.probes.git_runner import Git, Repository
 
 REFS = "refs/holdfast/checkpoints/"
 LAST = "last.json"
-VERSION = 2
+VERSION = 3
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
@@ -39,6 +40,7 @@ class Facts(NamedTuple):
     gitlinks: list[str]
     raw: dict[str, list[str]]  # path -> mode and id of its bytes as they are on disk
     modes: dict[str, int]  # path -> permissions narrower than usual
+    rules: dict[str, list[int] | None]  # the .gitignore files around new files: one may itself be ignored
     saved: str  # the file name of the private index, and its digest
     saved_sha256: str
     synced_ns: int
@@ -57,6 +59,16 @@ def exclude_files(git: Git, place: Repository) -> list[str]:
     named = [value for _, name, value in git.settings if name == "core.excludesfile"]
     path = named[-1].replace("~", home, 1) if named and named[-1].startswith("~/") else (named or [default])[-1]
     return [os.path.join(place.common, "info", "exclude"), os.path.join(place.top, path)]
+
+
+def rules_around(place: Repository, paths: Iterable[bytes]) -> dict[str, list[int] | None]:
+    """The stamps of all files that may say of these paths whether they are ignored."""
+    folders = {b""}
+    for path in paths:
+        while (path := os.path.dirname(path)) and path not in folders:
+            folders.add(path)
+    names = (os.fsdecode(os.path.join(folder, b".gitignore")) for folder in folders)
+    return {name: stamp_at(os.path.join(place.top, name)) for name in names}
 
 
 def stamp_at(path: str) -> list[int] | None:

@@ -12,9 +12,10 @@ import stat
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
+from holdfast.adapters.git.ws_closed import closed_folders
 from holdfast.adapters.git.ws_convert import Conversion
 from holdfast.adapters.git.ws_desk import Desk, IndexFile, WorkspaceError, read_index
-from holdfast.adapters.git.ws_facts import Facts, key_of, load, touched_since
+from holdfast.adapters.git.ws_facts import Facts, key_of, load, rules_around, touched_since
 from holdfast.adapters.git.ws_modes import Modes, narrow_modes
 from holdfast.adapters.git.ws_scan import (
     ABSENT,
@@ -92,6 +93,7 @@ class Gathered(NamedTuple):
     gitlinks: tuple[bytes, ...]
     present: tuple[bytes, ...]  # on disk although the index says they need not be
     modes: Modes  # permissions narrower than usual
+    rules: dict[str, list[int] | None]  # the stamps of what may ignore its new files
     raw: dict[bytes, tuple[bytes, str]]  # path -> mode and id of the bytes on disk, where git converts
     reusable: bool  # whether the private index may serve the next snapshot
 
@@ -127,7 +129,7 @@ class _Gatherer:
             scan = self.scan()
             plan = self.plan(scan)
             self.touched = touched_since(self.desk, facts) if self.conversion.is_configured() else []
-            if self.touched is None or scan.head != facts.head or any(is_rule(path) for path in plan.put + plan.remove):
+            if self._is_stale(facts, scan, plan):
                 os.unlink(self.private)
                 facts = None
         if facts is None:
@@ -167,8 +169,19 @@ class _Gatherer:
             flags.gitlinks,
             present,
             narrow_modes(self.desk.place.top, (*plan.put, *plan.ignored, *_there(scan))),
+            rules_around(self.desk.place, (*plan.put, *_new(scan))),
             raw,
             self.policy.is_plain and not flags.skipped and not strange,
+        )
+
+    def _is_stale(self, facts: Facts, scan: Scan, plan: Plan) -> bool:
+        """Whether what the last snapshot knew is of no use: it stood elsewhere, or other rules held."""
+        rules = rules_around(self.desk.place, _new(scan))
+        return (
+            self.touched is None
+            or scan.head != facts.head
+            or any(is_rule(path) for path in plan.put + plan.remove)
+            or any(facts.rules.get(name) != stamp for name, stamp in rules.items())
         )
 
     # --- the beginning
@@ -219,7 +232,10 @@ class _Gatherer:
         put: list[bytes] = []
         remove: list[bytes] = []
         ignored: list[bytes] = []
-        left_out = [shown(path, f"it could not be opened ({os.fsdecode(why)})") for path, why in scan.unopened]
+        closed = closed_folders(self.desk.git) if scan.is_closed else {}
+        left_out = [
+            shown(path, f"it could not be opened ({why})") for path, why in closed.items() if path not in self.own
+        ]
         for entry in scan.entries:
             if entry.on_disk == ".":
                 continue
@@ -287,7 +303,10 @@ class _Gatherer:
             raise WorkspaceError(f"`git update-index` failed: {complaint(finished)}")
         if b"Ignoring path " not in finished.err:
             return []
-        refused = [path for path in paths if b"Ignoring path %s\n" % path in finished.err]
+        held = {
+            *self.desk.run("ls-files", "-z", index=self.private).split(b"\0")
+        }  # complaints are cut if there are many
+        refused = (path for path in paths if path not in held and os.path.lexists(self._at(path)))
         return [shown(path, "git does not take such a name") for path in refused]
 
     def _raw(
@@ -311,6 +330,10 @@ class _Gatherer:
 
 def _there(scan: Scan) -> Iterator[bytes]:
     return (entry.path for entry in scan.entries if entry.now not in (ABSENT, GITLINK))
+
+
+def _new(scan: Scan) -> list[bytes]:
+    return [entry.path for entry in scan.entries if entry.in_index == "A"]
 
 
 def is_rule(path: bytes) -> bool:
