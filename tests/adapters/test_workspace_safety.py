@@ -217,7 +217,10 @@ def test_a_repository_in_a_folder_of_which_git_has_files_is_named(kit, monkeypat
     for name in ("d", "untracked"):
         (kit.top / name).mkdir(exist_ok=True)
         kit.git("init", "-q", at=kit.top / name)
-    assert ws_odd.odd_files(kit.runner()) == ["d/.git: it is a repository of its own"]
+    kit.write("fake/x", "x\n")
+    kit.write("fake/.git/file", "x\n")
+    rows = [f"{name}/.git: it is a repository of its own" for name in ("d", "fake")]
+    assert ws_odd.odd_files(kit.runner()) == rows
 
 
 # --- settings and rules
@@ -232,3 +235,33 @@ def test_a_file_that_comes_to_be_ignored_by_a_rule_that_is_itself_ignored_is_no_
     kit.write("d/tok", "secret\n")
     assert "d/tok" not in contents(kit, take_and_keep(git, "c2"))
     assert not take(git, "c3", NOW).is_new
+
+
+def test_a_work_tree_that_a_setting_puts_elsewhere_is_named(kit, tmp_path):
+    (tmp_path / "elsewhere").mkdir()
+    kit.git("config", "core.worktree", "..")
+    assert take_and_keep(kit.runner()).left_out == ()
+    kit.git("config", "core.worktree", str(tmp_path / "elsewhere"))
+    (row,) = take_and_keep(kit.runner(), "c2").left_out
+    assert row == f"{tmp_path}/elsewhere: git takes it for the work tree, as core.worktree says, and it is not kept"
+
+
+def test_links_come_back_as_links_where_a_setting_says_that_there_are_none(kit, tmp_path):
+    kit.write("link-as-file", "a.txt")
+    os.symlink("a.txt", kit.top / "tracked")
+    kit.git("add", "-A")
+    blob = kit.git("rev-parse", ":link-as-file")
+    kit.git("update-index", "--cacheinfo", f"120000,{blob},link-as-file")
+    kit.git("commit", "-q", "-m", "links")
+    kit.git("config", "core.symlinks", "false")
+    os.symlink("a.txt", kit.top / "new")
+    git = kit.runner()
+    take_and_keep(git)
+    into_worktree(git, "c1", str(tmp_path / "back"))
+    wanted = files_of(kit.top)
+    assert files_of(tmp_path / "back") == wanted and wanted[b"new"] == wanted[b"tracked"] == ("link", b"a.txt")
+    os.unlink(kit.top / "new")
+    os.unlink(kit.top / "tracked")
+    kit.write("tracked", "a.txt")
+    in_place(git, "c1", "before", NOW)
+    assert files_of(kit.top) == wanted

@@ -143,6 +143,7 @@ def _add(git: Git, parts: Parts, checkpoint_id: str, target: str, intent: Intent
 
 
 def _fill(desk: Desk, parts: Parts) -> None:
+    desk.see_links()
     index = desk.path("tree")
     desk.run("read-tree", parts.snapshot.tree, index=index)
     users = index_of(desk, parts)
@@ -235,13 +236,13 @@ def _or_put_back(desk: Desk, git: Git, before: Before, plan: Plan, checkpoint_id
     try:
         yield
     except (HoldfastError, OSError) as error:
-        said = str(error) if isinstance(error, HoldfastError) else _said(error)
+        said = _sentence(error)
         kind = type(error) if isinstance(error, (RestoreRefused, WorkspaceError)) else WorkspaceError
         try:
             _put_back(desk, git, before, plan)
         except (HoldfastError, OSError) as again:
             undo = f"What was here is kept: `holdfast restore {before.kept} --in-place` brings it back."
-            why = str(again) if isinstance(again, HoldfastError) else _said(again)
+            why = _sentence(again)
             raise kind(
                 f"Only some of the files may be restored. {said} They could not be put back: {why}",
                 advice=f"{undo} {elsewhere(checkpoint_id)}",
@@ -249,8 +250,10 @@ def _or_put_back(desk: Desk, git: Git, before: Before, plan: Plan, checkpoint_id
         raise kind(f"{said} All files are again what they were before.", advice=elsewhere(checkpoint_id)) from error
 
 
-def _said(error: OSError) -> str:
-    return f"{os.fsdecode(error.filename or 'A file')} cannot be read or written: {error.strerror}."
+def _sentence(error: HoldfastError | OSError) -> str:
+    if isinstance(error, OSError):
+        return f"{os.fsdecode(error.filename or 'A file')} cannot be read or written: {error.strerror}."
+    return f"{str(error).rstrip('.')}."
 
 
 def _put_back(desk: Desk, git: Git, before: Before, plan: Plan) -> None:
@@ -270,6 +273,7 @@ def preview(git: Git, checkpoint_id: str) -> list[Change]:
     with TemporaryDirectory(prefix="holdfast-") as home, open_desk(git, checkpoint_id, home) as desk:
         _refuse_locked(desk)
         desk.write_objects_here()
+        desk.see_links()
         found = gather(desk, _as_wide_as(parts))
         _refuse_other_head((found.head, found.branch), snapshot, checkpoint_id)
         here = without(desk, found.tree, absent_now(desk), "here")

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from holdfast.adapters.git.ws_closed import closed_folders
 from holdfast.adapters.git.ws_convert import Conversion
-from holdfast.adapters.git.ws_desk import Desk, IndexFile, WorkspaceError, read_index
+from holdfast.adapters.git.ws_desk import Desk, IndexFile, WorkspaceError, other_top, read_index
 from holdfast.adapters.git.ws_facts import Facts, key_of, load, rules_around, touched_since
 from holdfast.adapters.git.ws_modes import Modes, narrow_modes
 from holdfast.adapters.git.ws_scan import (
@@ -154,7 +154,7 @@ class _Gatherer:
         strange = self.conversion.strange(self.filters)
         raw = self._raw(facts, scan, plan, strange)
         filtered = self.conversion.kept(strange, raw)
-        left_out = (*plan.left_out, *refused, *strangers(self.desk, flags.gitlinks), *filtered)
+        left_out = (*plan.left_out, *refused, *strangers(self.desk, flags.gitlinks), *filtered, *self._elsewhere())
         return Gathered(
             self._tree() if plan.ignored else plain,
             plain,
@@ -221,6 +221,10 @@ class _Gatherer:
         if finished.code:
             raise WorkspaceError(f"`git status` failed: {complaint(finished)}")
         return parse_status(finished, self.own)
+
+    def _elsewhere(self) -> list[str]:
+        top = other_top(self.desk.git)
+        return [f"{top}: git takes it for the work tree, as core.worktree says, and it is not kept"] if top else []
 
     def _branch(self, scan: Scan) -> str | None:
         """The full name. Git's short one does not tell a branch called `(detached)` from none, nor names what is no branch."""

@@ -36,9 +36,15 @@ def odd_files(git: Git) -> list[str]:
 
 
 def _hidden(git: Git, folders: Collection[bytes]) -> list[bytes]:
-    """The git folders of repositories in folders of which this one has files: git takes them for folders like any other."""
-    said = git("ls-files", "-z", "--", *map(os.fsdecode, folders)).split(b"\0") if folders else []
-    return [os.path.join(folder, b".git") for folder in folders if any(path.startswith(folder + b"/") for path in said)]
+    """The git folders in folders that git takes for folders like any other: it lists files in them, and not just the folder."""
+    argv = ("ls-files", "--cached", "--others", "-z", "--")
+    listed = git(*argv, *map(os.fsdecode, folders)).split(b"\0") if folders else []
+    insides = {folder: folder + b"/" for folder in folders}
+    return [
+        os.path.join(folder, b".git")
+        for folder, inside in insides.items()
+        if any(path.startswith(inside) and path != inside for path in listed)
+    ]
 
 
 def _ignored(git: Git, paths: Collection[bytes]) -> frozenset[bytes]:
