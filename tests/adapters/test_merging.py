@@ -424,7 +424,7 @@ def test_new_attributes_hold_for_the_files_that_come_with_them(kit):
 
 
 def killed_after(count, work):
-    real, left = tree_put._move, [count]
+    real, left = tree_put.move_in, [count]
 
     def move(*argv):
         if not left[0]:
@@ -432,7 +432,7 @@ def killed_after(count, work):
         left[0] -= 1
         real(*argv)
 
-    tree_put._move = move
+    tree_put.move_in = move
     work()
 
 
@@ -461,8 +461,11 @@ def test_a_work_tree_on_another_disk(kit):
         put(workspace_of(kit, place), base, wanted)
         assert files_of(place) == files
         put(workspace_of(kit, place), wanted, base)
-        write(place, ".holdfast-new", "left by a kill\n")
+        write(place, ".holdfast-new", "mine\n")
         put(workspace_of(kit, place), base, wanted)
+        with open(os.path.join(place, ".holdfast-new")) as file:
+            assert file.read() == "mine\n"
+        os.unlink(os.path.join(place, ".holdfast-new"))
         assert files_of(place) == files
 
 

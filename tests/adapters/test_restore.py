@@ -549,7 +549,7 @@ def test_a_failure_after_the_first_file_names_the_way_back(kit, monkeypatch, err
     def fail(*_):
         raise error
 
-    monkeypatch.setattr(restore, "_put_raw", fail)
+    monkeypatch.setattr(restore, "put_raw", fail)
     with pytest.raises(WorkspaceError) as caught:
         in_place(git, "c1", "before", NOW)
     assert "`holdfast restore before --in-place`" in caught.value.advice and "Nothing" not in caught.value.advice

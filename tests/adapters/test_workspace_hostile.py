@@ -104,7 +104,7 @@ def test_a_trap_that_is_set_later_does_not_go_off_either(kit, tmp_path):
 
 def test_what_the_filters_would_have_touched_is_named(trapped, environ):
     snapshot = take(Git(find_repository(str(trapped)), environ), "c1", NOW)
-    assert [row.partition(":")[0] for row in snapshot.left_out] == ["new.txt", "old.txt"]
+    assert [row.partition(":")[0] for row in snapshot.left_out] == ["/", "new.txt", "old.txt"]
 
 
 @pytest.mark.parametrize("what", ["link", "dangling", "file"])

@@ -73,7 +73,7 @@ def test_killed_before_the_first_file_changes_what_is_here_is_pending_in_a_log(r
 
 
 def test_killed_in_the_middle_the_files_that_were_here_come_back(repo, environ, one):
-    died = ask(repo, environ, "_put_raw", "restore", one, "--in-place", program=("-c", DYING))
+    died = ask(repo, environ, "put_raw", "restore", one, "--in-place", program=("-c", DYING))
     assert died.returncode == -signal.SIGKILL and (repo / "readme.txt").read_text() == "one\n"
     (kept,) = [
         row["checkpoint_id"] for row in told(repo, environ, "checkpoint", "--list")["checkpoints"] if row["pending"]
@@ -83,7 +83,7 @@ def test_killed_in_the_middle_the_files_that_were_here_come_back(repo, environ, 
 
 
 def test_a_failure_after_files_began_to_change_names_the_undo(repo, environ, one):
-    failed = ask(repo, environ, "_put_raw", "restore", one, "--in-place", program=("-c", FAILING))
+    failed = ask(repo, environ, "put_raw", "restore", one, "--in-place", program=("-c", FAILING))
     assert failed.returncode not in (0, 1) and "Nothing" not in failed.stderr
     undo = failed.stderr.split("`")[1].split()
     assert undo[0] == "holdfast" and undo[-1] == "--in-place"

@@ -58,7 +58,7 @@ def default_folder(place: GitWorkspace, checkpoint_id: str) -> str:
     """Beside the repository, under a name that is free."""
     name = f"{place.main}-{checkpoint_id[-8:]}"
     names = chain([name], (f"{name}-{number}" for number in count(2)))
-    return next(one for one in names if not os.path.lexists(one))
+    return next(one for one in names if back.is_free(place.git, one))
 
 
 def show(done: back.Restored, checkpoint_id: str, as_json: bool) -> None:

@@ -11,6 +11,7 @@ from holdfast.adapters.git.content import WHOLE, content_of, differences, lookin
 from holdfast.adapters.git.repo import GitWorkspace
 from holdfast.adapters.git.tree_put import put_tree
 from holdfast.adapters.git.workspace import Change, object_format
+from holdfast.adapters.git.ws_desk import open_desk
 from holdfast.adapters.git.ws_objects import IDENTITY, Maker, parse_commit
 from holdfast.adapters.git.ws_put import put_bytes
 from holdfast.adapters.git.ws_scan import KINDS
@@ -72,11 +73,13 @@ def _put_raw(git: Git, sha: str, paths: Sequence[bytes]) -> None:
     finished = git.ask("ls-tree", "-r", "-z", f"{beside}:raw") if beside else None
     rows = [row.split(b"\t", 1) for row in finished.out.split(b"\0") if row] if finished else []
     raw = {path: facts.split(b" ")[2].decode() for facts, path in rows}
+    converted = [path for path in paths if path in raw]
+    if not converted:
+        return
     maker = Maker(object_format(git))
-    for path in paths:
-        if path in raw:
-            assert git.place is not None
-            put_bytes(git.place.top, path, functools.partial(_wanted, git, maker, raw[path]))
+    with open_desk(git, "raw") as desk:
+        for path in converted:
+            put_bytes(desk, path, functools.partial(_wanted, git, maker, raw[path]))
 
 
 def _wanted(git: Git, maker: Maker, name: str, old: bytes) -> bytes | None:

@@ -8,36 +8,47 @@ holds; one that is in the way is a reason to refuse. What a snapshot says it lef
 
 from __future__ import annotations
 
-import functools
 import os
 import stat
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
+from holdfast.adapters.git import ws_modes
+from holdfast.adapters.git.restore_plan import Plan, RestoreRefused, elsewhere, plan_of, refuse_in_the_way
+from holdfast.adapters.git.restore_raw import convert_again, put_raw, raw_of
+from holdfast.adapters.git.restore_sparse import absent_now, absent_then, index_of, leave_out, without
+from holdfast.adapters.git.tree_put import put_tree
 from holdfast.adapters.git.workspace import (
     Parts,
     Snapshot,
     check_checkpoint_id,
     drop,
     keep,
-    object_format,
     read_parts,
     take_at,
 )
-from holdfast.adapters.git.ws_desk import Desk, IndexFile, Stamp, WorkspaceError, open_desk, place_of, read_index
+from holdfast.adapters.git.ws_alone import be_alone
+from holdfast.adapters.git.ws_desk import Desk, IndexFile, WorkspaceError, open_desk, place_of, read_index
 from holdfast.adapters.git.ws_facts import REFS
 from holdfast.adapters.git.ws_gather import Policy, gather
-from holdfast.adapters.git.ws_intent import Intent, announce
-from holdfast.adapters.git.ws_objects import Maker, seconds_of
-from holdfast.adapters.git.ws_put import put_bytes, put_index
-from holdfast.adapters.git.ws_scan import GITLINK, KINDS, LIST, Change, LeftOut, joined, parse_flags
+from holdfast.adapters.git.ws_intent import Intent, announce, records_of
+from holdfast.adapters.git.ws_modes import Modes, give_back, narrow_modes
+from holdfast.adapters.git.ws_objects import seconds_of
+from holdfast.adapters.git.ws_put import is_put, put_index
+from holdfast.adapters.git.ws_scan import GITLINK, KINDS, Change
 from holdfast.adapters.probes.git_locks import wait_for_index
 from holdfast.adapters.probes.git_runner import Git, complaint, find_repository
 from holdfast.core.errors import HoldfastError, UsageError
 
+__all__ = ["OtherHead", "RestoreRefused", "Restored", "in_place", "into_worktree", "is_free", "preview"]
+
 EVERYTHING = Policy(largest=1 << 62)  # before files are replaced, none is too large to keep
+AWAY = (
+    "Name another place. If that work tree was moved, `git worktree repair` in it says so to git; if it is gone for "
+    "good, `git worktree prune` forgets it."
+)
 UNBORN = "refs/heads/holdfast/"
 
 
@@ -51,38 +62,10 @@ class Restored(NamedTuple):
     left_out: tuple[str, ...] = ()
 
 
-class RestoreRefused(HoldfastError):
-    """A restore that would lose something, or that cannot give what was asked for."""
-
-    reason = "drift_refused"
-
-
 class OtherHead(RestoreRefused):
     """HEAD is not where it was at the checkpoint, and a restore does not move it."""
 
     reason = "branch_differs"
-
-
-def elsewhere(checkpoint_id: str) -> str:
-    return f"`holdfast restore {checkpoint_id}` brings it back beside what is here, in a new worktree."
-
-
-class Difference(NamedTuple):
-    """One path in which two trees differ; modes as git writes them, and what the old tree has there."""
-
-    path: bytes
-    kind: str
-    old: bytes
-    new: bytes
-    blob: bytes
-
-
-class Plan(NamedTuple):
-    """The tree to go to, in what it differs from what is here, and in what it does although a snapshot differs there."""
-
-    tree: str
-    differences: list[Difference]
-    left: dict[bytes, str]  # path -> what the snapshot said when it left it out
 
 
 # --- into a new worktree
@@ -93,10 +76,10 @@ def into_worktree(git: Git, checkpoint_id: str, path: str) -> Restored:
     parts = read_parts(git, checkpoint_id)
     target = _new_place(git, path)
     with announce(git, checkpoint_id, target) as (intent, held), _or_removed(git, intent):
-        _add(held, parts, checkpoint_id, target)
+        _add(held, parts, checkpoint_id, target, intent)
         there = Git(find_repository(target), git.given, git.limits.seconds)
         there.held = held.held
-        with open_desk(there, checkpoint_id) as desk:
+        with _closed(target), open_desk(there, checkpoint_id) as desk:
             _fill(desk, parts)
     snapshot = parts.snapshot
     return Restored(target, snapshot.sha, snapshot.branch, None, snapshot.left_out)
@@ -114,7 +97,16 @@ def _new_place(git: Git, path: str) -> str:
         raise RestoreRefused(f"There is no folder {parent}.", advice="Make it first, or name another place.")
     if f"{target}{os.sep}".startswith(f"{common}{os.sep}"):
         raise RestoreRefused(f"{target} lies in the git folder.", advice="Name a place outside of it.")
+    if "\n" in target:
+        raise RestoreRefused(f"{target!r:.200} has a newline in it, and git cannot note that.", advice="Name another.")
+    if records_of(git, target):
+        raise RestoreRefused(f"{target} belongs to a work tree that is not there now.", advice=AWAY)
     return target
+
+
+def is_free(git: Git, path: str) -> bool:
+    """Whether nothing is at a place, and git knows of no worktree there."""
+    return not os.path.lexists(path) and not records_of(git, path)
 
 
 @contextmanager
@@ -126,7 +118,16 @@ def _or_removed(git: Git, intent: Intent) -> Iterator[None]:
         raise
 
 
-def _add(git: Git, parts: Parts, checkpoint_id: str, target: str) -> None:
+@contextmanager
+def _closed(folder: str) -> Iterator[None]:
+    """Nobody else looks into it before every file has its permissions."""
+    mode = stat.S_IMODE(os.stat(folder).st_mode)
+    os.chmod(folder, 0o700)
+    yield
+    os.chmod(folder, mode)
+
+
+def _add(git: Git, parts: Parts, checkpoint_id: str, target: str, intent: Intent) -> None:
     """Register the worktree, with no file in it yet. Where no commit was, HEAD stands on a branch of its own, unborn."""
     snapshot = parts.snapshot
     branch = f"{UNBORN}{checkpoint_id}"
@@ -136,36 +137,25 @@ def _add(git: Git, parts: Parts, checkpoint_id: str, target: str) -> None:
     finished = git.ask(*argv, snapshot.head or snapshot.sha)
     if finished.code:
         raise WorkspaceError(f"`git worktree add` failed: {complaint(finished)}")
+    intent.bind(git)
     if snapshot.head is None:
         Git(find_repository(target), git.given, git.limits.seconds)("symbolic-ref", "HEAD", branch)
 
 
 def _fill(desk: Desk, parts: Parts) -> None:
+    desk.see_links()
     index = desk.path("tree")
     desk.run("read-tree", parts.snapshot.tree, index=index)
-    users = _index_of(desk, parts)
-    absent = _absent(desk, parts, users)
-    if absent:
-        desk.run("update-index", "--force-remove", "-z", "--stdin", stdin=joined(absent), index=index)
+    users = index_of(desk, parts)
+    leave_out(desk, absent_then(desk, parts, users), "tree")
     desk.run("checkout-index", "--all", index=index)
-    _put_raw(desk, _raw_of(desk, parts))
+    put_raw(desk, raw_of(desk, parts))
+    give_back(desk.place.top, _modes_of(desk, parts))
     put_index(desk, users, read_index(desk.place).stamp)
 
 
-def _index_of(desk: Desk, parts: Parts) -> IndexFile:
-    if "index" not in parts.beside:
-        return IndexFile()
-    data = desk.run("cat-file", "blob", parts.beside["index"])
-    return IndexFile(data, Stamp(0, len(data), parts.index_mtime_ns))
-
-
-def _absent(desk: Desk, parts: Parts, users: IndexFile) -> list[bytes]:
-    """What a sparse checkout had left out of the work tree."""
-    if not users.stamp:
-        return []
-    flags = parse_flags(desk.run(*LIST, index=desk.lay("users", users)))
-    present = desk.run("cat-file", "blob", parts.beside["present"]) if "present" in parts.beside else b""
-    return sorted({*flags.skipped} - {*present.split(b"\0")})
+def _modes_of(desk: Desk, parts: Parts) -> Modes:
+    return ws_modes.read(desk.run("cat-file", "blob", parts.beside["modes"])) if "modes" in parts.beside else {}
 
 
 # --- in place
@@ -185,41 +175,32 @@ def in_place(
     if git.value_of(REFS + check_checkpoint_id(keep_as)):
         raise RestoreRefused(f"There already is a checkpoint {keep_as}.", advice="Use a new id for what is here.")
     with open_desk(git, keep_as) as desk:
+        be_alone(desk)
         _refuse_locked(desk)
         users = read_index(desk.place)
         before = take_at(desk, keep_as, seconds, _as_wide_as(parts))
         _refuse_other_head((before.head, before.branch), snapshot, checkpoint_id)
         desk.ask("update-index", "-q", "--refresh", index=desk.path("index"))  # whatever it finds, `read-tree` judges
-        plan = _plan(desk, before.tree, snapshot)
-        _refuse_in_the_way(desk, plan.differences, checkpoint_id)
+        wanted, absent = index_of(desk, parts), absent_now(desk)
+        here = without(desk, before.tree, absent, "here")
+        leave_out(desk, absent, "index")
+        plan = plan_of(desk, here, _as_it_was(desk, parts, wanted))
+        refuse_in_the_way(desk, plan.differences, checkpoint_id)
         _keep_announced(git, keep_as, before, announce_kept)
-        with _undo_named(keep_as, checkpoint_id):
-            _change_files(desk, before.tree, plan.tree)
-            _put_raw(desk, _raw_of(desk, parts))
-            _convert_again(desk, parts, read_parts(git, keep_as), plan)
-            put_index(desk, _index_of(desk, parts), users.stamp)
+        modes = narrow_modes(desk.place.top, (row.path for row in plan.differences))
+        with _or_put_back(desk, git, Before(here, keep_as, users, modes), plan, checkpoint_id):
+            _change_files(desk, here, plan.tree)
+            put_raw(desk, raw_of(desk, parts))
+            convert_again(desk, parts, read_parts(git, keep_as), plan)
+            give_back(desk.place.top, modes | _modes_of(desk, parts))
+            put_index(desk, wanted, users.stamp)
     return Restored(desk.place.top, snapshot.sha, snapshot.branch, keep_as, tuple(_left_as_it_is(snapshot, plan)))
 
 
-def _plan(desk: Desk, here: str, snapshot: Snapshot) -> Plan:
-    """What a snapshot left out stays as it is here: its tree has something older there, or nothing."""
-    left_out = LeftOut(snapshot.left_out)
-    rows = _differences(desk, here, snapshot.tree)
-    said = {row.path: left_out.row_of(row.path) for row in rows}
-    left = [row for row in rows if said[row.path]]
-    differences = [row for row in rows if not said[row.path]]
-    return Plan(_with(desk, snapshot.tree, left), differences, {row.path: said[row.path] or "" for row in left})
-
-
-def _with(desk: Desk, tree: str, rows: Sequence[Difference]) -> str:
-    """A tree, with what is here in the place of some of its files."""
-    if not rows:
-        return tree
-    index = desk.path("target")
-    desk.run("read-tree", tree, index=index)
-    listing = b"".join(b"%s %s\t%s\0" % (row.old, row.blob, row.path) for row in rows)
-    desk.run("update-index", "-z", "--index-info", stdin=listing, index=index)
-    return desk.line("write-tree", "--missing-ok", index=index)
+def _as_it_was(desk: Desk, parts: Parts, users: IndexFile) -> Snapshot:
+    """The snapshot, with just the files that were in the work tree: a sparse checkout may have left some out."""
+    snapshot = parts.snapshot
+    return snapshot._replace(tree=without(desk, snapshot.tree, absent_then(desk, parts, users), "there"))
 
 
 def _left_as_it_is(snapshot: Snapshot, plan: Plan) -> Iterator[str]:
@@ -240,18 +221,49 @@ def _keep_announced(git: Git, keep_as: str, made: Snapshot, announce_kept: Calla
         raise
 
 
+class Before(NamedTuple):
+    """What was here: the tree of the files, the checkpoint that keeps it, the user's index, and narrow permissions."""
+
+    tree: str
+    kept: str
+    users: IndexFile
+    modes: Modes
+
+
 @contextmanager
-def _undo_named(keep_as: str, checkpoint_id: str) -> Iterator[None]:
-    """Here files change: whoever hears of a failure hears of the way back."""
-    undo = f"What was here is kept: `holdfast restore {keep_as} --in-place` brings it back."
+def _or_put_back(desk: Desk, git: Git, before: Before, plan: Plan, checkpoint_id: str) -> Iterator[None]:
+    """Here files change. A failure puts them back; where that fails too, whoever hears of it hears of the way back."""
     try:
         yield
-    except OSError as error:
-        said = f"{error.filename or 'A file'} cannot be read or written: {error.strerror}."
-        raise WorkspaceError(f"Only some of the files may be restored. {said}", advice=undo) from error
-    except HoldfastError as error:
-        error.advice = f"{undo} {elsewhere(checkpoint_id)}"
-        raise
+    except (HoldfastError, OSError) as error:
+        said = _sentence(error)
+        kind = type(error) if isinstance(error, (RestoreRefused, WorkspaceError)) else WorkspaceError
+        try:
+            _put_back(desk, git, before, plan)
+        except (HoldfastError, OSError) as again:
+            undo = f"What was here is kept: `holdfast restore {before.kept} --in-place` brings it back."
+            why = _sentence(again)
+            raise kind(
+                f"Only some of the files may be restored. {said} They could not be put back: {why}",
+                advice=f"{undo} {elsewhere(checkpoint_id)}",
+            ) from error
+        raise kind(f"{said} All files are again what they were before.", advice=elsewhere(checkpoint_id)) from error
+
+
+def _sentence(error: HoldfastError | OSError) -> str:
+    if isinstance(error, OSError):
+        return f"{os.fsdecode(error.filename or 'A file')} cannot be read or written: {error.strerror}."
+    return f"{str(error).rstrip('.')}."
+
+
+def _put_back(desk: Desk, git: Git, before: Before, plan: Plan) -> None:
+    """Files that are what neither side has are left alone, and that is an error."""
+    put_tree(git, plan.tree, before.tree, is_torn=True)
+    put_raw(desk, raw_of(desk, read_parts(git, before.kept)))
+    give_back(desk.place.top, before.modes)
+    now = read_index(desk.place)
+    if is_put(desk, now):
+        put_index(desk, before.users, now.stamp)
 
 
 def preview(git: Git, checkpoint_id: str) -> list[Change]:
@@ -261,10 +273,12 @@ def preview(git: Git, checkpoint_id: str) -> list[Change]:
     with TemporaryDirectory(prefix="holdfast-") as home, open_desk(git, checkpoint_id, home) as desk:
         _refuse_locked(desk)
         desk.write_objects_here()
+        desk.see_links()
         found = gather(desk, _as_wide_as(parts))
         _refuse_other_head((found.head, found.branch), snapshot, checkpoint_id)
-        rows = _plan(desk, found.tree, snapshot).differences
-        _refuse_in_the_way(desk, rows, checkpoint_id)
+        here = without(desk, found.tree, absent_now(desk), "here")
+        rows = plan_of(desk, here, _as_it_was(desk, parts, index_of(desk, parts))).differences
+        refuse_in_the_way(desk, rows, checkpoint_id)
     return [Change(os.fsdecode(row.path), KINDS[row.kind]) for row in rows]
 
 
@@ -286,95 +300,9 @@ def _refuse_other_head(now: tuple[str | None, str | None], snapshot: Snapshot, c
         raise OtherHead(said, advice=elsewhere(checkpoint_id))
 
 
-def _differences(desk: Desk, old: str, new: str) -> list[Difference]:
-    argv = ("diff-tree", "-r", "-z", "--raw", "--no-abbrev", "--no-renames", "--no-ext-diff")
-    said = desk.run(*argv, old, new).split(b"\0")
-    rows = (facts.split(b" ") for facts in said[0:-1:2])
-    return [
-        Difference(path, row[4].decode(), row[0].lstrip(b":"), row[1], row[2])
-        for row, path in zip(rows, said[1::2], strict=True)
-    ]
-
-
-def _refuse_in_the_way(desk: Desk, differences: Sequence[Difference], checkpoint_id: str) -> None:
-    """Whatever is where a file shall come must be in the snapshot that was just taken, or it would be lost."""
-    safe = {row.path for row in differences if row.kind != "A"}
-    top = os.fsencode(desk.place.top)
-    found: set[bytes] = set()
-    for row in differences:
-        if row.kind == "A":
-            found |= {path for path in _standing_at(top, row.path) if path not in safe}
-    if found:
-        some = ", ".join(os.fsdecode(path) for path in sorted(found)[:3])
-        raise RestoreRefused(
-            f"{len(found)} files that no snapshot holds are in the way ({some}).",
-            advice=f"They are ignored, or could not be kept. Move them away; or: {elsewhere(checkpoint_id)}",
-        )
-
-
-def _standing_at(top: bytes, path: bytes) -> Iterator[bytes]:
-    """Every file at a path, below it, or in the place of one of its folders."""
-    pieces = path.split(b"/")
-    for count in range(1, len(pieces)):
-        folder = b"/".join(pieces[:count])
-        mode = _mode_at(os.path.join(top, folder))
-        if mode is None:
-            return
-        if not stat.S_ISDIR(mode):
-            yield folder
-            return
-    mode = _mode_at(os.path.join(top, path))
-    if mode is not None and not stat.S_ISDIR(mode):
-        yield path
-    elif mode is not None:
-        for folder, _, names in os.walk(os.path.join(top, path)):
-            yield from (os.path.relpath(os.path.join(folder, name), top) for name in names)
-
-
-def _mode_at(path: bytes) -> int | None:
-    try:
-        return os.lstat(path).st_mode
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-
-
 def _change_files(desk: Desk, old: str, new: str) -> None:
     """Git looks at every file that it is to change before it changes the first."""
     argv = ("read-tree", "-m", "-u", "--no-sparse-checkout", old, new)
     finished = desk.ask(*argv, index=desk.path("index"))
     if finished.code:
         raise RestoreRefused(f"Git would not change the files: {complaint(finished)}")
-
-
-# --- files that git converts
-
-
-def _raw_of(desk: Desk, parts: Parts) -> dict[bytes, str]:
-    if "raw" not in parts.beside:
-        return {}
-    rows = (row.split(b"\t", 1) for row in desk.run("ls-tree", "-r", "-z", parts.beside["raw"]).split(b"\0") if row)
-    return {path: facts.split(b" ")[2].decode() for facts, path in rows}
-
-
-def _put_raw(desk: Desk, raw: dict[bytes, str]) -> None:
-    maker = Maker(object_format(desk.git))
-    for path, name in raw.items():
-        put_bytes(desk.place.top, path, functools.partial(_wanted, desk, maker, name))
-
-
-def _wanted(desk: Desk, maker: Maker, name: str, old: bytes) -> bytes | None:
-    """What a file shall hold, unless it does."""
-    return None if maker.name_of("blob", old) == name else desk.run("cat-file", "blob", name)
-
-
-def _convert_again(desk: Desk, parts: Parts, before: Parts, plan: Plan) -> None:
-    """Files whose bytes on disk were special then and are not now, although git calls them the same."""
-    then, now = (_raw_of(desk, one) for one in (before, parts))
-    for path in sorted({*then} - {*now} - {*plan.left} - {row.path for row in plan.differences}):
-        name = f"{parts.snapshot.tree}:{os.fsdecode(path)}"
-        data = desk.run("cat-file", "--filters", "--end-of-options", name)
-        put_bytes(desk.place.top, path, functools.partial(_unless_same, data))
-
-
-def _unless_same(data: bytes, old: bytes) -> bytes | None:
-    return None if old == data else data

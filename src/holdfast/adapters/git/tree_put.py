@@ -8,10 +8,8 @@ What is written is what a checkout would write, in real folders only. Our own fo
 from __future__ import annotations
 
 import copy
-import errno
 import hashlib
 import os
-import shutil
 import stat
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -21,18 +19,17 @@ from holdfast.adapters.git.content import Difference, differences
 from holdfast.adapters.git.workspace import object_format
 from holdfast.adapters.git.ws_convert import Conversion
 from holdfast.adapters.git.ws_desk import Desk, open_desk, sync_paths
+from holdfast.adapters.git.ws_put import move_in
 from holdfast.adapters.git.ws_scan import ABSENT, GITLINK, Own, joined
 from holdfast.adapters.ledger import sync_folder
 from holdfast.adapters.probes.git_config import filters_of_repository
 from holdfast.adapters.probes.git_runner import Git
 from holdfast.core.errors import HoldfastError
 
-DRAFT = b".holdfast-new"
 LINK, RUNS = b"120000", b"100755"
 OLD, NEW = "old", "new"
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-_MAKE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _PIECE = 1 << 20
 _SHOWN = 5
 
@@ -72,13 +69,20 @@ class Seen(NamedTuple):
         return None if found is None else (found.st_ino, found.st_mode, found.st_size, found.st_mtime_ns)
 
 
-def put_tree(git: Git, old: str, new: str, leave: Callable[[bytes], bool] = lambda path: False) -> list[bytes]:
-    """Bring the work tree from tree `old` to tree `new`; the paths in which they differ, but for those to leave alone."""
+def put_tree(
+    git: Git, old: str, new: str, leave: Callable[[bytes], bool] = lambda path: False, is_torn: bool = False
+) -> list[bytes]:
+    """Bring the work tree from tree `old` to tree `new`; the paths in which they differ, but for those to leave alone.
+
+    `is_torn`: somebody failed on the way to `old`, so a file that is not there may have been taken away by that.
+    """
     own = Own(git)
     with open_desk(git, "put") as desk:
+        if is_torn:
+            desk.see_links()  # as whoever failed did
         rows = [row for row in differences(desk, old, new) if row.path not in own and not leave(row.path)]
         if rows:
-            _Put(desk, old, new, rows).go()
+            _Put(desk, old, new, rows, is_torn).go()
     return [row.path for row in rows]
 
 
@@ -89,8 +93,8 @@ def _as_files(row: Difference) -> Difference:
 
 
 class _Put:
-    def __init__(self, desk: Desk, old: str, new: str, rows: Sequence[Difference]) -> None:
-        self.desk, self.old, self.new = desk, old, new
+    def __init__(self, desk: Desk, old: str, new: str, rows: Sequence[Difference], is_torn: bool) -> None:
+        self.desk, self.old, self.new, self.is_torn = desk, old, new, is_torn
         self.top = os.fsencode(desk.place.top)
         self.modules = [row.path for row in rows if row.new_mode == GITLINK]
         self.rows = [_as_files(row) for row in rows]
@@ -153,7 +157,7 @@ class _Put:
         for state, mode, name in ((NEW, row.new_mode, row.new), (OLD, row.old_mode, row.old)):
             if self._is_absent(row) if mode == ABSENT else self._has_mode(row.path, mode) and name in names:
                 return state
-        return None
+        return OLD if self.is_torn and self.seen[row.path] == Seen(None) else None
 
     def _is_absent(self, row: Difference) -> bool:
         """Nothing is there that a file would replace."""
@@ -234,7 +238,7 @@ class _Put:
             self._refuse_changed(path)
         *folders, name = path.split(b"/")
         with _folder(self.top, folders, make=True) as fd:
-            _move(os.path.join(self.staged, path), fd, name)
+            move_in(os.path.join(self.staged, path), fd, name)
 
     def _clear(self, path: bytes) -> None:
         """Remove a folder in which there are only folders."""
@@ -275,11 +279,16 @@ def check_out(desk: Desk, index: str, tree: str, paths: Sequence[bytes]) -> byte
     folder = desk.path(f"{index}-files")
     os.mkdir(folder, 0o700)
     desk.run("read-tree", "--end-of-options", tree, index=desk.path(index))
+    git_in(desk, folder)("checkout-index", "-z", "--stdin", stdin=joined(paths), index=desk.path(index))
+    return os.fsencode(folder)
+
+
+def git_in(desk: Desk, folder: str) -> Git:
+    """The git of a desk that takes a folder for the work tree."""
     there = copy.copy(desk.git)
     there.place = desk.place._replace(top=folder)
     there.environment = {**desk.git.environment, "GIT_WORK_TREE": folder}
-    there("checkout-index", "-z", "--stdin", stdin=joined(paths), index=desk.path(index))
-    return os.fsencode(folder)
+    return there
 
 
 def blob_id(path: bytes, object_format: str) -> str:
@@ -320,27 +329,3 @@ def _folder(top: bytes, names: Sequence[bytes], make: bool = False) -> Iterator[
         yield fd
     finally:
         os.close(fd)
-
-
-def _move(source: bytes, folder: int, name: bytes) -> None:
-    """Put a file or link in a place at once, also from another disk."""
-    try:
-        os.rename(source, name, dst_dir_fd=folder)
-    except OSError as error:
-        if error.errno != errno.EXDEV:
-            raise
-        _copy(source, folder)
-        os.rename(DRAFT, name, src_dir_fd=folder, dst_dir_fd=folder)
-
-
-def _copy(source: bytes, folder: int) -> None:
-    with suppress(FileNotFoundError):
-        os.unlink(DRAFT, dir_fd=folder)
-    if os.path.islink(source):
-        os.symlink(os.readlink(source), DRAFT, dir_fd=folder)
-        return
-    with open(source, "rb") as whole, open(os.open(DRAFT, _MAKE, 0o600, dir_fd=folder), "wb") as draft:
-        shutil.copyfileobj(whole, draft, _PIECE)
-        os.fchmod(draft.fileno(), stat.S_IMODE(os.fstat(whole.fileno()).st_mode))
-        draft.flush()
-        os.fsync(draft.fileno())

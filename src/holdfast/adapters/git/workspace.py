@@ -8,6 +8,7 @@ work tree. That one has in its tree
     stages      everything that it has and HEAD has not, by the number of the side
     left_out    what this snapshot does not cover, one path and reason each
     present     what is on disk although the index says it need not be
+    modes       permissions that are narrower than usual
     raw         the bytes on disk of the files that git converts on the way in and out
     ignored     the paths of ignored files that it holds, because they were asked for
 
@@ -20,7 +21,7 @@ import os
 from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
-from holdfast.adapters.git import ws_facts
+from holdfast.adapters.git import ws_facts, ws_modes
 from holdfast.adapters.git.ws_desk import (
     Desk,
     WorkspaceError,
@@ -29,7 +30,7 @@ from holdfast.adapters.git.ws_desk import (
     place_of,
     sync_objects,
 )
-from holdfast.adapters.git.ws_facts import REFS, Facts
+from holdfast.adapters.git.ws_facts import REFS, Facts, object_format
 from holdfast.adapters.git.ws_gather import Gathered, Policy, gather
 from holdfast.adapters.git.ws_objects import IDENTITY, Commit, Maker, NotASnapshot, parse_commit, seconds_of
 from holdfast.adapters.git.ws_refs import change_ref
@@ -97,6 +98,7 @@ def take(git: Git, checkpoint_id: str, now: str, policy: Policy = DEFAULT) -> Sn
 
 def take_at(desk: Desk, checkpoint_id: str, seconds: int, policy: Policy) -> Snapshot:
     """The same, on a desk: its private index then holds what the snapshot has."""
+    desk.see_links()
     found = gather(desk, policy)
     facts = found.facts
     if facts and _is_same(facts, found):
@@ -119,6 +121,7 @@ def tree_now(git: Git, policy: Policy = DEFAULT) -> str:
     """The tree that a snapshot would have now, without ignored files. Writes no object into the repository."""
     with TemporaryDirectory(prefix="holdfast-") as home, open_desk(git, "tree", home) as desk:
         desk.write_objects_here()
+        desk.see_links()
         return gather(desk, policy).plain_tree
 
 
@@ -132,16 +135,17 @@ def plain_tree_of(git: Git, sha: str) -> str | None:
 
 
 def _is_same(facts: Facts, found: Gathered) -> bool:
-    before = (facts.tree, facts.head, facts.branch, tuple(facts.left_out), facts.raw)
-    return before == (found.tree, found.head, found.branch, found.left_out, _raw_as_text(found))
+    before = (facts.tree, facts.head, facts.branch, tuple(facts.left_out), facts.raw, facts.modes)
+    now = (found.tree, found.head, found.branch, found.left_out, _raw_as_text(found), _modes_as_text(found))
+    return before == now
 
 
 def _raw_as_text(found: Gathered) -> dict[str, list[str]]:
     return {os.fsdecode(path): [mode.decode(), name] for path, (mode, name) in found.raw.items()}
 
 
-def object_format(git: Git) -> str:
-    return next((value for _, name, value in git.settings if name == "extensions.objectformat"), "sha1")
+def _modes_as_text(found: Gathered) -> dict[str, int]:
+    return {os.fsdecode(path): mode for path, mode in found.modes.items()}
 
 
 def _held(desk: Desk, maker: Maker, found: Gathered) -> dict[str, list[str]]:
@@ -156,6 +160,8 @@ def _held(desk: Desk, maker: Maker, found: Gathered) -> dict[str, list[str]]:
         held["left_out"] = ["blob", maker.blob(joined(map(os.fsencode, found.left_out)))]
     if found.ignored:
         held["ignored"] = ["blob", maker.blob(joined(found.ignored))]
+    if found.modes:
+        held["modes"] = ["blob", maker.blob(ws_modes.written(found.modes))]
     if found.raw:
         rows = [(mode, name.encode(), path) for path, (mode, name) in found.raw.items()]
         held["raw"] = ["tree", _tree_of(desk, "raw", rows)]
@@ -234,6 +240,8 @@ def _remember(
         left_out=list(found.left_out),
         gitlinks=[os.fsdecode(path) for path in found.gitlinks],
         raw=_raw_as_text(found),
+        modes=_modes_as_text(found),
+        rules=found.rules,
         saved="",
         saved_sha256=ws_facts.digest_of_file(index),
         synced_ns=desk.began_ns,

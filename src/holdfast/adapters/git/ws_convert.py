@@ -7,18 +7,36 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from holdfast.adapters.git.ws_desk import Desk
 from holdfast.adapters.git.ws_scan import KEPT_AS_IT_IS, NOT_KEPT, joined, shown
+from holdfast.adapters.probes.git_runner import Git, Repository
 
 ATTRIBUTES = ("text", "eol", "crlf", "filter", "ident", "working-tree-encoding")
 SOURCE = b".gitattributes"
+_FILES = (b"100644", b"100755")
+_FAITHFUL = (b"lfs", b"git-crypt", b"annex")  # filters that give back just what they took
+_WORDS = (b"text", b"eol", b"crlf", b"filter", b"ident", b"encoding")
+_LOUD = {b"crlf", b"filter", b"ident", b"encoding"}  # that may change a file on its way out
+_LARGEST_SOURCE = 1 << 20
 FEW = 500  # paths whose folders are looked at for attributes; for more, git is asked at once
 _SILENT = (b"unspecified", b"unset")
 _OFF = ("false", "no", "off", "0", "")
 
 Said = dict[bytes, bytes]
+
+
+def attribute_files(git: Git, place: Repository) -> list[str]:
+    """The files outside of the work tree in which attributes may stand."""
+    home = git.given.get("HOME", "")
+    config = git.given.get("XDG_CONFIG_HOME") or os.path.join(home, ".config")
+    named = [value for _, name, value in git.settings if name == "core.attributesfile"]
+    users = named[-1] if named else os.path.join(config, "git", "attributes")
+    users = os.path.join(home, users[2:]) if users.startswith("~/") else os.path.join(place.top, users)
+    prefix = os.path.dirname(os.path.dirname(os.path.realpath(git.program)))
+    system = ("/etc/gitattributes", os.path.join(prefix, "etc", "gitattributes"))
+    return [*system, users, os.path.join(place.common, "info", "attributes")]
 
 
 class Conversion:
@@ -73,32 +91,72 @@ class Conversion:
             return False
         return stat.S_ISREG(found.st_mode) and found.st_size <= self.largest
 
-    def _may_convert(self, paths: Sequence[bytes]) -> bool:
-        """Whether anything says so; asking git costs a process."""
+    def is_configured(self) -> bool:
+        """Whether anything may say so, as far as the index and the settings tell."""
         is_compressed = self.index[7:8] > b"\x03"  # then names stand in the index in pieces
         return (
-            len(paths) > FEW
-            or self._is_autocrlf()
-            or is_compressed
-            or SOURCE in self.index
-            or any(map(os.path.lexists, self._sources(paths)))
+            self._is_autocrlf() or is_compressed or SOURCE in self.index or any(map(os.path.lexists, self._sources(())))
         )
+
+    def _may_convert(self, paths: Sequence[bytes]) -> bool:
+        """Whether anything says so; asking git costs a process."""
+        return len(paths) > FEW or self.is_configured() or any(map(os.path.lexists, self._sources(paths)))
 
     def _sources(self, paths: Iterable[bytes]) -> set[bytes]:
         """Every file in which attributes of these paths may stand."""
-        git = self.desk.git
-        home = git.given.get("HOME", "")
-        config = git.given.get("XDG_CONFIG_HOME") or os.path.join(home, ".config")
-        named = [value for _, name, value in git.settings if name == "core.attributesfile"]
-        prefix = os.path.dirname(os.path.dirname(os.path.realpath(git.program)))
-        system = ("/etc/gitattributes", os.path.join(prefix, "etc", "gitattributes"))
-        own = (os.path.join(config, "git", "attributes"), os.path.join(self.desk.place.common, "info", "attributes"))
-        found = {os.fsencode(path) for path in (*system, *own)} | ({b"/"} if named else set())
         folders = {b""}
         for path in paths:
             while path := os.path.dirname(path):
                 folders.add(path)
-        return found | {os.path.join(self.top, folder, SOURCE) for folder in folders}
+        own = attribute_files(self.desk.git, self.desk.place)
+        return {*map(os.fsencode, own), *(os.path.join(self.top, folder, SOURCE) for folder in folders)}
+
+    # --- files that git calls unchanged
+
+    def unlike(self, listing: bytes, known: Collection[bytes]) -> dict[bytes, tuple[bytes, str]]:
+        """Mode and id of the bytes on disk, for those of the other files in a listing that a checkout may write otherwise."""
+        rows = [row.split(b"\t", 1) for row in listing.split(b"\0") if row]
+        entries = {path: facts.split(b" ") for facts, path in rows}
+        said = self._words(path for path in entries if os.path.basename(path) == SOURCE)
+        if not said and not self._is_autocrlf():
+            return {}
+        blobs = {
+            path: facts[2]
+            for path, facts in entries.items()
+            if path not in known and facts[1] in _FILES and facts[3] == b"0" and self._is_readable(path)
+        }
+        other = self._of_other_size(blobs)
+        asked = blobs if said & _LOUD or self._writes_crlf() else other
+        found = self._attributes(asked) if asked else {}
+        return self._hashed([path for path, how in found.items() if self._may_differ(how, path in other)])
+
+    def _words(self, tracked: Iterable[bytes]) -> set[bytes]:
+        """Which attributes that convert stand in any file of attributes."""
+        inside = {*map(self._at, tracked)}
+        return {word for path in {*self._sources(()), *inside} for word in _words_in(path, path in inside)}
+
+    def _of_other_size(self, blobs: dict[bytes, bytes]) -> set[bytes]:
+        """Where no line end is added on the way out, the same size means the same bytes."""
+        if not blobs:
+            return set()
+        listing = b"".join(name + b"\n" for name in blobs.values())
+        sizes = self.desk.run("cat-file", "--batch-check=%(objectsize)", stdin=listing).split(b"\n")
+        pairs = zip(blobs, sizes, strict=False)
+        return {path for path, size in pairs if size != b"%d" % os.lstat(self._at(path)).st_size}
+
+    def _may_differ(self, said: Said, is_other_size: bool) -> bool:
+        if not self._converts(said) or said[b"filter"] in _FAITHFUL:
+            return False
+        is_loud = any(said[name] not in _SILENT for name in (b"filter", b"ident", b"working-tree-encoding"))
+        return is_other_size or is_loud or said[b"eol"] == b"crlf" or self._writes_crlf()
+
+    def _is_readable(self, path: bytes) -> bool:
+        return self._is_plain(path) and os.access(self._at(path), os.R_OK)
+
+    def _writes_crlf(self) -> bool:
+        chosen = {name: value.lower() for _, name, value in self.desk.git.settings}
+        is_input = chosen.get("core.autocrlf") == "input"
+        return (self._is_autocrlf() and not is_input) or chosen.get("core.eol") == "crlf"
 
     def _is_autocrlf(self) -> bool:
         chosen = [value.lower() for _, name, value in self.desk.git.settings if name == "core.autocrlf"]
@@ -125,3 +183,16 @@ class Conversion:
 
     def _at(self, path: bytes) -> bytes:
         return os.path.join(self.top, path)
+
+
+def _words_in(path: bytes, is_tracked: bool) -> Iterator[bytes]:
+    """What cannot be read may say anything; git reads one that is gone in the index."""
+    data = b" ".join(_WORDS)
+    try:
+        with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+            data = file.read(_LARGEST_SOURCE)
+    except FileNotFoundError:
+        data = data if is_tracked else b""
+    except OSError:
+        return iter(_WORDS)
+    return (word for word in _WORDS if word in data)

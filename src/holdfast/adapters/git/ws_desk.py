@@ -112,6 +112,12 @@ class Desk:
         os.mkdir(objects, 0o700)
         self._say(GIT_OBJECT_DIRECTORY=objects, GIT_ALTERNATE_OBJECT_DIRECTORIES=quoted(self.place.objects))
 
+    def see_links(self) -> None:
+        """From now on what is a link on disk is one, and what is a file is none, whatever the repository says."""
+        number = self.git.environment["GIT_CONFIG_COUNT"]
+        setting = {f"GIT_CONFIG_KEY_{number}": "core.symlinks", f"GIT_CONFIG_VALUE_{number}": "true"}
+        self._say(GIT_CONFIG_COUNT=str(int(number) + 1), **setting)
+
     def _say(self, **more: str) -> None:
         """Variables for the commands of this desk only."""
         self.git.__dict__["environment"] = {**self.git.environment, **more}
@@ -156,6 +162,16 @@ def open_desk(git: Git, name: str, home: str | None = None) -> Iterator[Desk]:
             yield Desk(git, folder, lock)
     except OSError as error:
         raise WorkspaceError(f"{error.filename or home} cannot be read or written: {error.strerror}.") from error
+
+
+def other_top(git: Git) -> str | None:
+    """The folder that the user's own git takes for the work tree, if it is not the one around the git folder."""
+    place = place_of(git)
+    named = [value for _, name, value in git.settings if name == "core.worktree"]
+    if not named or place.git_dir != place.common:  # a linked work tree is where its record says
+        return None
+    top = os.path.realpath(os.path.join(place.git_dir, named[-1]))
+    return top if top != os.path.realpath(place.top) else None
 
 
 def look_again(git: Git) -> None:

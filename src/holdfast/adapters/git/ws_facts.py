@@ -9,16 +9,19 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+from collections.abc import Iterable
 from contextlib import suppress
 from typing import NamedTuple
 
+from holdfast.adapters.git.ws_convert import attribute_files
 from holdfast.adapters.git.ws_desk import Desk, IndexFile, make_file, stamp_of
+from holdfast.adapters.git.ws_touched import touched
 from holdfast.adapters.ledger import read_all
 from holdfast.adapters.probes.git_runner import Git, Repository
 
 REFS = "refs/holdfast/checkpoints/"
 LAST = "last.json"
-VERSION = 1
+VERSION = 3
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
@@ -36,14 +39,16 @@ class Facts(NamedTuple):
     left_out: list[str]
     gitlinks: list[str]
     raw: dict[str, list[str]]  # path -> mode and id of its bytes as they are on disk
+    modes: dict[str, int]  # path -> permissions narrower than usual
+    rules: dict[str, list[int] | None]  # the .gitignore files around new files: one may itself be ignored
     saved: str  # the file name of the private index, and its digest
     saved_sha256: str
     synced_ns: int
 
 
 def key_of(git: Git, place: Repository, index: IndexFile, largest: int) -> str:
-    """The user's index, what is ignored, what is ours, and how large a file may be."""
-    excludes = [stamp_at(path) for path in exclude_files(git, place)]
+    """The user's index, what is ignored or converted, what is ours, and how large a file may be."""
+    excludes = [stamp_at(path) for path in (*exclude_files(git, place), *attribute_files(git, place))]
     said = json.dumps([VERSION, place.top, largest, excludes, sorted(git.settings), git.own]).encode()
     return hashlib.sha256(said + hashlib.sha256(index.data).digest() + bytes([index.stamp is not None])).hexdigest()
 
@@ -54,6 +59,16 @@ def exclude_files(git: Git, place: Repository) -> list[str]:
     named = [value for _, name, value in git.settings if name == "core.excludesfile"]
     path = named[-1].replace("~", home, 1) if named and named[-1].startswith("~/") else (named or [default])[-1]
     return [os.path.join(place.common, "info", "exclude"), os.path.join(place.top, path)]
+
+
+def rules_around(place: Repository, paths: Iterable[bytes]) -> dict[str, list[int] | None]:
+    """The stamps of all files that may say of these paths whether they are ignored."""
+    folders = {b""}
+    for path in paths:
+        while (path := os.path.dirname(path)) and path not in folders:
+            folders.add(path)
+    names = (os.fsdecode(os.path.join(folder, b".gitignore")) for folder in folders)
+    return {name: stamp_at(os.path.join(place.top, name)) for name in names}
 
 
 def stamp_at(path: str) -> list[int] | None:
@@ -108,12 +123,26 @@ def save(desk: Desk, facts: Facts) -> None:
                 os.unlink(os.path.join(desk.home, other))
 
 
+def touched_since(desk: Desk, facts: Facts) -> list[bytes] | None:
+    """Which files git noted something of in the private index by looking; None if that cannot be told."""
+    saved = os.path.join(desk.home, os.path.basename(facts.saved))
+    try:
+        old, new = (_read(path) for path in (saved, desk.path("index")))
+    except FileNotFoundError:  # another snapshot of this work tree was quicker
+        return None
+    return touched(old, new, object_format(desk.git))
+
+
 def refresh(desk: Desk, facts: Facts) -> None:
     """If git noted something in the private index, let the next snapshot have it noted."""
     path, saved = desk.path("index"), os.path.join(desk.home, os.path.basename(facts.saved))
     with suppress(FileNotFoundError):
         if not os.path.samefile(path, saved):
             save(desk, facts._replace(saved_sha256=digest_of_file(path)))
+
+
+def object_format(git: Git) -> str:
+    return next((value for _, name, value in git.settings if name == "extensions.objectformat"), "sha1")
 
 
 def digest_of_file(path: str) -> str:

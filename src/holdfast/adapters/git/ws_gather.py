@@ -9,12 +9,14 @@ from __future__ import annotations
 import os
 import re
 import stat
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
+from holdfast.adapters.git.ws_closed import closed_folders
 from holdfast.adapters.git.ws_convert import Conversion
-from holdfast.adapters.git.ws_desk import Desk, IndexFile, WorkspaceError, read_index
-from holdfast.adapters.git.ws_facts import Facts, key_of, load
+from holdfast.adapters.git.ws_desk import Desk, IndexFile, WorkspaceError, other_top, read_index
+from holdfast.adapters.git.ws_facts import Facts, key_of, load, rules_around, touched_since
+from holdfast.adapters.git.ws_modes import Modes, narrow_modes
 from holdfast.adapters.git.ws_scan import (
     ABSENT,
     GITLINK,
@@ -90,6 +92,8 @@ class Gathered(NamedTuple):
     left_out: tuple[str, ...]
     gitlinks: tuple[bytes, ...]
     present: tuple[bytes, ...]  # on disk although the index says they need not be
+    modes: Modes  # permissions narrower than usual
+    rules: dict[str, list[int] | None]  # the stamps of what may ignore its new files
     raw: dict[bytes, tuple[bytes, str]]  # path -> mode and id of the bytes on disk, where git converts
     reusable: bool  # whether the private index may serve the next snapshot
 
@@ -111,17 +115,21 @@ class _Gatherer:
         self.private = desk.path("index")
         self.filters = filters_of_repository(desk.git.settings)
         self.own = Own(desk.git)
+        self.listing = b""  # of the private index, where every file is to be looked at for conversion
+        self.touched: list[bytes] | None = []  # since the last snapshot, though git calls them unchanged
 
     def go(self) -> Gathered:
         index = read_index(self.desk.place)
         key = key_of(self.desk.git, self.desk.place, index, self.policy.largest)
         facts = load(self.desk, key) if self.policy.is_plain and not self.filters else None
         present: tuple[bytes, ...] = ()
+        self.conversion = Conversion(self.desk, self.policy.largest, index.data)
         if facts is not None:
             flags = Flags((), (), tuple(map(os.fsencode, facts.gitlinks)))
             scan = self.scan()
             plan = self.plan(scan)
-            if any(is_rule(path) for path in plan.put + plan.remove):
+            self.touched = touched_since(self.desk, facts) if self.conversion.is_configured() else []
+            if self._is_stale(facts, scan, plan):
                 os.unlink(self.private)
                 facts = None
         if facts is None:
@@ -143,11 +151,10 @@ class _Gatherer:
         refused = self._apply(plan)
         plain = facts.tree if facts and not plan.put and not plan.remove else self._tree()
         refused += self._put(plan.ignored)
-        conversion = Conversion(self.desk, self.policy.largest, index.data)
-        strange = conversion.strange(self.filters)
-        raw = _raw(conversion, facts, scan, plan, strange)
-        filtered = conversion.kept(strange, raw)
-        left_out = (*plan.left_out, *refused, *strangers(self.desk, flags.gitlinks), *filtered)
+        strange = self.conversion.strange(self.filters)
+        raw = self._raw(facts, scan, plan, strange)
+        filtered = self.conversion.kept(strange, raw)
+        left_out = (*plan.left_out, *refused, *strangers(self.desk, flags.gitlinks), *filtered, *self._elsewhere())
         return Gathered(
             self._tree() if plan.ignored else plain,
             plain,
@@ -161,8 +168,20 @@ class _Gatherer:
             tuple(sorted(left_out)),
             flags.gitlinks,
             present,
+            narrow_modes(self.desk.place.top, (*plan.put, *plan.ignored, *_there(scan))),
+            rules_around(self.desk.place, (*plan.put, *_new(scan))),
             raw,
             self.policy.is_plain and not flags.skipped and not strange,
+        )
+
+    def _is_stale(self, facts: Facts, scan: Scan, plan: Plan) -> bool:
+        """Whether what the last snapshot knew is of no use: it stood elsewhere, or other rules held."""
+        rules = rules_around(self.desk.place, _new(scan))
+        return (
+            self.touched is None
+            or scan.head != facts.head
+            or any(is_rule(path) for path in plan.put + plan.remove)
+            or any(facts.rules.get(name) != stamp for name, stamp in rules.items())
         )
 
     # --- the beginning
@@ -172,7 +191,8 @@ class _Gatherer:
         self.desk.lay("index", index)
         if _is_split(self.desk.place.git_dir):
             index = self._whole(index)
-        flags = parse_flags(self.desk.run(*LIST, index=self.private)) if index.stamp else Flags((), (), ())
+        self.listing = self.desk.run(*LIST, index=self.private) if index.stamp else b""
+        flags = parse_flags(self.listing)
         present = tuple(path for path in flags.skipped if os.path.lexists(self._at(path)))
         self._unmark("--no-assume-unchanged", flags.assumed)
         self._unmark("--no-skip-worktree", present)
@@ -202,6 +222,10 @@ class _Gatherer:
             raise WorkspaceError(f"`git status` failed: {complaint(finished)}")
         return parse_status(finished, self.own)
 
+    def _elsewhere(self) -> list[str]:
+        top = other_top(self.desk.git)
+        return [f"{top}: git takes it for the work tree, as core.worktree says, and it is not kept"] if top else []
+
     def _branch(self, scan: Scan) -> str | None:
         """The full name. Git's short one does not tell a branch called `(detached)` from none, nor names what is no branch."""
         if scan.branch is None or scan.branch.startswith(("(", "refs/")):
@@ -212,7 +236,10 @@ class _Gatherer:
         put: list[bytes] = []
         remove: list[bytes] = []
         ignored: list[bytes] = []
-        left_out = [shown(path, f"it could not be opened ({os.fsdecode(why)})") for path, why in scan.unopened]
+        closed = closed_folders(self.desk.git) if scan.is_closed else {}
+        left_out = [
+            shown(path, f"it could not be opened ({why})") for path, why in closed.items() if path not in self.own
+        ]
         for entry in scan.entries:
             if entry.on_disk == ".":
                 continue
@@ -236,7 +263,7 @@ class _Gatherer:
         """None: put it in. Else why it is left out; nothing to say if it is simply not there any more."""
         if entry.now == ABSENT or entry.on_disk == "D":
             return ""
-        if GITLINK in (entry.now, *(mode for _, mode, _ in entry.blobs)):
+        if entry.now == GITLINK:
             return None if entry.staged == entry.now else "it is a repository of its own"
         return self._why_not(entry.path)
 
@@ -280,8 +307,24 @@ class _Gatherer:
             raise WorkspaceError(f"`git update-index` failed: {complaint(finished)}")
         if b"Ignoring path " not in finished.err:
             return []
-        refused = [path for path in paths if b"Ignoring path %s\n" % path in finished.err]
+        held = {
+            *self.desk.run("ls-files", "-z", index=self.private).split(b"\0")
+        }  # complaints are cut if there are many
+        refused = (path for path in paths if path not in held and os.path.lexists(self._at(path)))
         return [shown(path, "git does not take such a name") for path in refused]
+
+    def _raw(
+        self, facts: Facts | None, scan: Scan, plan: Plan, strange: Iterable[bytes]
+    ) -> dict[bytes, tuple[bytes, str]]:
+        """The bytes on disk of files that git converts; those of the last snapshot stand if nothing was touched since."""
+        asked = {*plan.put, *plan.ignored, *strange}
+        asked |= {entry.path for entry in scan.staged if entry.now not in (ABSENT, GITLINK)} if facts is None else set()
+        rows = (facts.raw if facts else {}).items()
+        known = {os.fsencode(path): (mode.encode(), name) for path, (mode, name) in rows}
+        asked |= {*(self.touched or ())} - {*plan.remove}
+        kept = {path: row for path, row in known.items() if path not in {*asked, *plan.remove}}
+        more = self.conversion.unlike(self.listing, asked) if facts is None else {}
+        return kept | more | self.conversion.raw(asked)
 
     def _tree(self) -> str:
         """A clone that lacks some objects on purpose lacks them in the tree, too."""
@@ -289,20 +332,17 @@ class _Gatherer:
         return self.desk.line("write-tree", *(["--missing-ok"] if partial else []), index=self.private)
 
 
-def _raw(
-    conversion: Conversion, facts: Facts | None, scan: Scan, plan: Plan, strange: Iterable[bytes]
-) -> dict[bytes, tuple[bytes, str]]:
-    """The bytes on disk of every changed file that git converts; those of the last snapshot stand if it did not change."""
-    asked = {*plan.put, *plan.ignored, *strange}
-    asked |= {entry.path for entry in scan.staged if entry.now not in (ABSENT, GITLINK)} if facts is None else set()
-    known = {os.fsencode(path): (mode.encode(), name) for path, (mode, name) in (facts.raw if facts else {}).items()}
-    kept = {path: row for path, row in known.items() if path not in {*asked, *plan.remove}}
-    return kept | conversion.raw(asked)
+def _there(scan: Scan) -> Iterator[bytes]:
+    return (entry.path for entry in scan.entries if entry.now not in (ABSENT, GITLINK))
+
+
+def _new(scan: Scan) -> list[bytes]:
+    return [entry.path for entry in scan.entries if entry.in_index == "A"]
 
 
 def is_rule(path: bytes) -> bool:
-    """Whether it says what is ignored: then files that were kept before may be no more."""
-    return re.search(rb"(\A|/)\.gitignore\Z", path) is not None
+    """Whether it says what is ignored or converted: then what was known of other files may hold no more."""
+    return re.search(rb"(\A|/)\.git(ignore|attributes)\Z", path) is not None
 
 
 def _is_split(git_dir: str) -> bool:

@@ -1,24 +1,35 @@
 """Says which new worktree is being made, before it is, so that a half-made one can be told from one that is in use.
 
 A small file in our folder names the place and is locked while the work goes on. If the file is there and nobody holds its
-lock, whoever worked was killed. Removes a half-made worktree only when asked.
+lock, whoever worked was killed. A token in git's record of the worktree tells it from a later one at the same place.
+Removes a half-made worktree only when asked, and never one that has an index: that is whole, or in use.
 """
 
 from __future__ import annotations
 
 import fcntl
 import os
+import secrets
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import NamedTuple
 
-from holdfast.adapters.git.ws_desk import WorkspaceError, holding, own_folder, place_of, turn
+from holdfast.adapters.git.ws_desk import (
+    WorkspaceError,
+    holding,
+    make_file,
+    own_folder,
+    place_of,
+    sync_paths,
+    turn,
+)
 from holdfast.adapters.ledger import read_all, sync_folder, write_all
 from holdfast.adapters.probes.common import wait_for
 from holdfast.adapters.probes.git_runner import Git
 
 MARK = "restoring-"
+BOUND = "holdfast-restoring"
 _OPEN = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _LONGEST = 4096
@@ -26,16 +37,22 @@ _MAKE = _OPEN | os.O_CREAT | os.O_EXCL
 
 
 class Intent(NamedTuple):
-    """The file that says it, and the worktree that is to be."""
+    """The file that says it, the worktree that is to be, and the token by which git's record of it is known for ours."""
 
     file: str
     path: str
+    token: str = ""
+
+    def bind(self, git: Git) -> None:
+        """Leave the token in the record that git just made: a later worktree at the same place has another record."""
+        for record in records_of(git, self.path):
+            make_file(os.path.join(record, BOUND), self.token.encode())
+            sync_paths([os.path.join(record, BOUND), record])
 
     def undo(self, git: Git) -> None:
         """Take away the worktree, whatever there is of it, and then the file. Refuses a folder that is something else."""
-        worktrees = os.path.join(place_of(git).common, "worktrees")
-        records = _records(worktrees, self.path)
-        if os.path.lexists(self.path) and not _is_ours(self.path, worktrees):
+        records = self.made(git)
+        if os.path.lexists(self.path) and not self._is_ours(records):
             raise WorkspaceError(
                 f"{self.path} is not the worktree that was begun there.",
                 advice=f"Look at {self.path}; then remove {self.file}.",
@@ -44,24 +61,71 @@ class Intent(NamedTuple):
             if os.path.lexists(folder):
                 shutil.rmtree(folder)
         with suppress(OSError):
-            os.rmdir(worktrees)  # as git does; fails if there are others
+            os.rmdir(_worktrees(git))  # as git does; fails if there are others
         with suppress(FileNotFoundError):
             os.unlink(self.file)
 
+    def end(self, git: Git) -> None:
+        """It is whole: the file goes first, for without it a token means nothing."""
+        with suppress(FileNotFoundError):
+            os.unlink(self.file)
+        for record in self.made(git):
+            with suppress(FileNotFoundError):
+                os.unlink(os.path.join(record, BOUND))
 
-def _records(worktrees: str, path: str) -> list[str]:
-    """Where git keeps what it knows of the worktree at a path."""
+    def made(self, git: Git) -> list[str]:
+        """Git's records of this worktree. One without a token is ours while nothing is in it: we were killed before `bind`."""
+        return [record for record in records_of(git, self.path) if self._made(record)]
+
+    def _made(self, record: str) -> bool:
+        token = _line(os.path.join(record, BOUND))
+        return token == self.token if token else not _has_index(record) and _is_bare(self.path)
+
+    def stands(self, git: Git) -> bool:
+        """Whether what is at the place is still the half-made worktree. The index comes last: with one, it is in use."""
+        records = self.made(git)
+        if any(map(_has_index, records)) or records_of(git, self.path) != records:
+            return False
+        return not os.path.lexists(self.path) or self._is_ours(records)
+
+    def _is_ours(self, records: list[str]) -> bool:
+        """A real folder that is empty, or that names one of our records."""
+        if os.path.islink(self.path) or not os.path.isdir(self.path):
+            return False
+        named = _line(os.path.join(self.path, ".git")).removeprefix("gitdir: ")
+        return not os.listdir(self.path) or os.path.realpath(os.path.join(self.path, named)) in records
+
+
+def _worktrees(git: Git) -> str:
+    return os.path.join(os.path.realpath(place_of(git).common), "worktrees")
+
+
+def records_of(git: Git, path: str) -> list[str]:
+    """Where git keeps what it knows of the worktree at a path, be it there or not."""
+    worktrees = _worktrees(git)
     names = os.listdir(worktrees) if os.path.isdir(worktrees) else []
     folders = [os.path.join(worktrees, name) for name in names]
-    return [folder for folder in folders if _line(os.path.join(folder, "gitdir")) == os.path.join(path, ".git")]
+    return [folder for folder in folders if _place(folder) == os.path.realpath(path)]
 
 
-def _is_ours(path: str, worktrees: str) -> bool:
-    """A real folder that is empty, or that names a worktree of this repository."""
-    if os.path.islink(path) or not os.path.isdir(path):
+def _place(record: str) -> str | None:
+    """The worktree that a record names."""
+    named = _line(os.path.join(record, "gitdir"))
+    return os.path.realpath(os.path.dirname(os.path.join(record, named))) if named else None
+
+
+def _has_index(record: str) -> bool:
+    return os.path.lexists(os.path.join(record, "index"))
+
+
+def _is_bare(path: str) -> bool:
+    """Whether nothing of a user can be there."""
+    try:
+        return os.listdir(path) in ([], [".git"])
+    except FileNotFoundError:
+        return True
+    except OSError:
         return False
-    named = _line(os.path.join(path, ".git")).removeprefix("gitdir: ")
-    return os.listdir(path) in ([], [".git"]) or os.path.dirname(named) == worktrees
 
 
 def _line(path: str) -> str:
@@ -80,17 +144,25 @@ def announce(git: Git, checkpoint_id: str, path: str) -> Iterator[tuple[Intent, 
     """Durable before the block begins; gone when it ended well. The git that comes with it holds the lock."""
     home = own_folder(place_of(git).common)
     with turn(home):
+        _forget(home, path)
         file, fd = _make(home, checkpoint_id)
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     try:
-        write_all(fd, os.fsencode(path) + b"\0", 0)
+        intent = Intent(file, path, secrets.token_hex(16))
+        write_all(fd, b"%s\0%s\0" % (os.fsencode(path), intent.token.encode()), 0)
         os.fsync(fd)
         sync_folder(home)
-        yield Intent(file, path), holding(git, fd)
-        with suppress(FileNotFoundError):
-            os.unlink(file)
+        yield intent, holding(git, fd)
+        intent.end(git)
     finally:
         os.close(fd)
+
+
+def _forget(home: str, path: str) -> None:
+    """Nothing is at the place, so what was begun there earlier is gone."""
+    for intent in _all_left(home):
+        if intent.path == path:
+            os.unlink(intent.file)
 
 
 def _make(home: str, checkpoint_id: str) -> tuple[str, int]:
@@ -104,8 +176,12 @@ def _make(home: str, checkpoint_id: str) -> tuple[str, int]:
 
 
 def unfinished(git: Git) -> list[Intent]:
-    """The worktrees that somebody began to make and was killed over."""
+    """The worktrees that somebody began to make and was killed over, as far as they are still that."""
     home = os.path.join(place_of(git).common, "holdfast")
+    return [intent for intent in _all_left(home) if not intent.path or intent.stands(git)]
+
+
+def _all_left(home: str) -> list[Intent]:
     names = sorted(os.listdir(home)) if os.path.isdir(home) and not os.path.islink(home) else []
     found = [_left_behind(os.path.join(home, name)) for name in names if name.startswith(MARK)]
     return [intent for intent in found if intent]
@@ -119,8 +195,9 @@ def _left_behind(file: str) -> Intent | None:
     try:
         if not wait_for(fd, fcntl.LOCK_EX, 0.0):
             return None
-        path, whole, _ = read_all(fd).partition(b"\0")
-        return Intent(file, os.fsdecode(path)) if whole else Intent(file, "")
+        path, *more = read_all(fd).split(b"\0")
+        token = more[0] if len(more) > 1 else b""  # a note of an older version has none
+        return Intent(file, os.fsdecode(path) if more else "", token.decode("ascii", "replace"))
     finally:
         os.close(fd)
 

@@ -1,4 +1,7 @@
-"""Pipes, sockets and devices in a work tree: git does not see them at all, so they are looked for by hand. Opens nothing."""
+"""Pipes, sockets, devices and hidden repositories in a work tree: git does not see them, so they are looked for by hand.
+
+Opens nothing.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +16,7 @@ from holdfast.adapters.git.ws_gather import why_no_file
 from holdfast.adapters.git.ws_scan import Own, shown
 from holdfast.adapters.probes.git_runner import Git
 
+_REPOSITORY = "it is a repository of its own"
 _MANY = 2000  # entries that are looked at before git is asked which folders need no look
 _IGNORED = ("ls-files", "--others", "--ignored", "--exclude-standard", "--directory", "-z")
 
@@ -25,9 +29,22 @@ def odd_files(git: Git) -> list[str]:
         # git names a folder also if just all the files in it are ignored: that one is looked into
         named = [path[:-1] for path in git.ask(*_IGNORED).out.split(b"\0") if path.endswith(b"/")]
         seen = _below(top, _ignored(git, named)) or {}
-    found = {path: why for path, why in seen.items() if path not in own}
+    found = {path: why for path, why in seen.items() if path not in own and why != _REPOSITORY}
+    found |= dict.fromkeys(_hidden(git, [path for path, why in seen.items() if why == _REPOSITORY]), _REPOSITORY)
     ignored = _ignored(git, found)
     return sorted(shown(path, why) for path, why in found.items() if path not in ignored)
+
+
+def _hidden(git: Git, folders: Collection[bytes]) -> list[bytes]:
+    """The git folders in folders that git takes for folders like any other: it lists files in them, and not just the folder."""
+    argv = ("ls-files", "--cached", "--others", "-z", "--")
+    listed = git(*argv, *map(os.fsdecode, folders)).split(b"\0") if folders else []
+    insides = {folder: folder + b"/" for folder in folders}
+    return [
+        os.path.join(folder, b".git")
+        for folder, inside in insides.items()
+        if any(path.startswith(inside) and path != inside for path in listed)
+    ]
 
 
 def _ignored(git: Git, paths: Collection[bytes]) -> frozenset[bytes]:
@@ -45,6 +62,7 @@ def _below(top: bytes, left_away: frozenset[bytes], most: int = sys.maxsize) -> 
         if count > most:
             return None
         if inside and any(entry.name == b".git" for entry in entries):
+            found[inside] = _REPOSITORY
             continue
         for entry in entries:
             path = os.path.join(inside, entry.name)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import secrets
+import shutil
 import stat
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -10,22 +13,23 @@ from contextlib import contextmanager, suppress
 from holdfast.adapters.git.ws_desk import NEW_INDEX, Desk, IndexFile, Stamp, WorkspaceError, make_file, stamp_of
 from holdfast.adapters.ledger import read_all, sync_folder, write_all
 
-DRAFT = ".holdfast-new"
+DRAFT = ".holdfast-new-"  # and something that nobody has
+_PIECE = 1 << 20
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _MAKE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
-def put_bytes(top: str, path: bytes, wanted: Callable[[bytes], bytes | None]) -> None:
+def put_bytes(desk: Desk, path: bytes, wanted: Callable[[bytes], bytes | None]) -> None:
     """Let a regular file hold what `wanted` says of what it holds now; None means that it is right."""
     *folders, name = path.split(b"/")
     if b".." in folders or b".git" in [piece.lower() for piece in (*folders, name)]:
         raise WorkspaceError(f"{os.fsdecode(path)!r:.200} is not a file of a work tree.")
-    with _folder(top, folders) as fd:
+    with _folder(desk.place.top, folders) as fd:
         old, mode = _read(fd, name)
         data = wanted(old)
         if data is not None:
-            _replace(fd, name, data, mode)
+            _replace(desk, fd, name, data, mode)
 
 
 @contextmanager
@@ -53,18 +57,50 @@ def _read(folder: int, name: bytes) -> tuple[bytes, int]:
         os.close(fd)
 
 
-def _replace(folder: int, name: bytes, data: bytes, mode: int) -> None:
-    draft = os.fsencode(DRAFT)
+def _replace(desk: Desk, folder: int, name: bytes, data: bytes, mode: int) -> None:
+    draft = os.fsencode(desk.path("draft"))
     with suppress(FileNotFoundError):
-        os.unlink(draft, dir_fd=folder)
-    fd = os.open(draft, _MAKE, 0o600, dir_fd=folder)
+        os.unlink(draft)
+    fd = os.open(draft, _MAKE, 0o600)
     try:
         write_all(fd, data, 0)
         os.fchmod(fd, mode)
         os.fsync(fd)
     finally:
         os.close(fd)
-    os.rename(draft, name, src_dir_fd=folder, dst_dir_fd=folder)
+    move_in(draft, folder, name)
+
+
+def move_in(source: bytes, folder: int, name: bytes) -> None:
+    """Put a file or link of ours in a place at once, also from another disk."""
+    try:
+        os.rename(source, name, dst_dir_fd=folder)
+    except OSError as error:
+        if error.errno != errno.EXDEV:
+            raise
+        _copy_in(source, folder, name)
+
+
+def _copy_in(source: bytes, folder: int, name: bytes) -> None:
+    draft = os.fsencode(DRAFT + secrets.token_hex(8))
+    try:
+        _copy(source, folder, draft)
+        os.rename(draft, name, src_dir_fd=folder, dst_dir_fd=folder)
+    except BaseException:
+        with suppress(FileNotFoundError):
+            os.unlink(draft, dir_fd=folder)
+        raise
+
+
+def _copy(source: bytes, folder: int, draft: bytes) -> None:
+    if os.path.islink(source):
+        os.symlink(os.readlink(source), draft, dir_fd=folder)
+        return
+    with open(source, "rb") as whole, open(os.open(draft, _MAKE, 0o600, dir_fd=folder), "wb") as copy:
+        shutil.copyfileobj(whole, copy, _PIECE)
+        os.fchmod(copy.fileno(), stat.S_IMODE(os.fstat(whole.fileno()).st_mode))
+        copy.flush()
+        os.fsync(copy.fileno())
 
 
 def put_index(desk: Desk, index: IndexFile, expected: Stamp | None) -> None:
@@ -74,6 +110,8 @@ def put_index(desk: Desk, index: IndexFile, expected: Stamp | None) -> None:
     """
     target = desk.place.index_file
     lock, draft = target + ".lock", desk.path(NEW_INDEX)
+    with suppress(FileNotFoundError):
+        os.unlink(draft)
     make_file(draft, index.data, _mode_of(target))
     if index.stamp:
         os.utime(draft, ns=(index.stamp.mtime_ns, index.stamp.mtime_ns))
@@ -94,6 +132,12 @@ def put_index(desk: Desk, index: IndexFile, expected: Stamp | None) -> None:
     sync_folder(desk.place.git_dir)
 
 
+def is_put(desk: Desk, index: IndexFile) -> bool:
+    """Whether it is the one that `put_index` made the user's: then it is one file with the draft on the desk."""
+    draft = _stamp_at(desk.path(NEW_INDEX))
+    return draft is not None and draft == index.stamp
+
+
 def _swap(lock: str, target: str, is_there: bool) -> None:
     if is_there:
         os.rename(lock, target)
@@ -105,7 +149,7 @@ def _swap(lock: str, target: str, is_there: bool) -> None:
 
 def _meanwhile(what: str) -> WorkspaceError:
     return WorkspaceError(
-        f"The files are restored, but not the index: meanwhile {what}. Restore again when nothing else is at work here."
+        f"The index was not restored: meanwhile {what}.", advice="Restore again when nothing else is at work here."
     )
 
 

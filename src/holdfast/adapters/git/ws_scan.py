@@ -21,7 +21,7 @@ STATUS = (
 )
 IGNORED = "--ignored=traditional"
 _FIELDS = {b"1": 8, b"u": 10}  # how many spaces stand before the path
-_UNOPENED = re.compile(rb"could not open directory '(.*?)/?': (.*)")
+_UNOPENED = b"could not open directory"
 _TRUNCATED = 16 * 1024
 
 
@@ -42,7 +42,7 @@ class Scan(NamedTuple):
     entries: tuple[Entry, ...]
     untracked: tuple[bytes, ...]  # a nested repository ends in a slash
     ignored: tuple[bytes, ...]  # only if they were asked for
-    unopened: tuple[tuple[bytes, bytes], ...]  # folders that could not be looked into, and why
+    is_closed: bool  # whether there may be folders that could not be looked into
     is_as_head: bool  # whether the index says just what HEAD says
 
     @property
@@ -98,7 +98,7 @@ def parse_status(said: Said, own: Own) -> Scan:
         tuple(entry for entry in entries if entry.path not in own),
         tuple(path for path in others[b"?"] if path not in own),
         tuple(path for path in others[b"!"] if path not in own),
-        _unopened(said.err),
+        _UNOPENED in said.err or len(said.err) >= _TRUNCATED,
         all(entry.in_index == "." for entry in entries),
     )
 
@@ -114,12 +114,6 @@ def _entry(kind: bytes, record: bytes) -> Entry:
     letters = fields[1].decode()
     blobs = ((0, fields[4], fields[7]),) if fields[4] != ABSENT else ()
     return Entry(path, letters[0], letters[1], fields[5], fields[4], blobs)
-
-
-def _unopened(complaints: bytes) -> tuple[tuple[bytes, bytes], ...]:
-    found = tuple((match[1], match[2]) for match in _UNOPENED.finditer(complaints))
-    cut = ((b"", b"too many folders could not be opened to name them all"),) if len(complaints) >= _TRUNCATED else ()
-    return found + cut
 
 
 class Change(NamedTuple):

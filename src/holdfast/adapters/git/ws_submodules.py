@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
+from itertools import islice
 
 from holdfast.adapters.git.ws_desk import Desk
 from holdfast.adapters.git.ws_scan import STATUS, Own, changes_of, parse_status, shown
@@ -13,6 +14,7 @@ from holdfast.core.stops import snippet
 
 _LONGEST = 4096
 _SAMPLE = 3
+_MANY = 1000
 
 
 def strangers(desk: Desk, gitlinks: Iterable[bytes]) -> list[str]:
@@ -20,9 +22,33 @@ def strangers(desk: Desk, gitlinks: Iterable[bytes]) -> list[str]:
     rows = []
     for path in gitlinks:
         top = os.path.join(desk.place.top, os.fsdecode(path))
-        if os.path.lexists(os.path.join(top, ".git")) and (why := _why(desk, top)):
+        look = _why if os.path.lexists(os.path.join(top, ".git")) else _why_without_git
+        if why := look(desk, top):
             rows.append(shown(path, why))
     return rows
+
+
+def _why_without_git(desk: Desk, top: str) -> str | None:
+    """Git takes no look at all into the folder of a submodule that was not checked out, or whose git folder is gone."""
+    if os.path.islink(top):
+        return None
+    walk = ((folder, (*names, *filter(_is_link_in(folder), folders))) for folder, folders, names in os.walk(top))
+    inside = (os.path.relpath(os.path.join(folder, name), top) for folder, names in walk for name in names)
+    found = sorted(islice(inside, _MANY + 1))
+    count = f"{len(found)}" if len(found) <= _MANY else f"more than {_MANY}"
+    return (
+        f"it is a submodule without a git folder, and {count} files in it are not kept ({_some(found)})"
+        if found
+        else None
+    )
+
+
+def _is_link_in(folder: str) -> Callable[[str], bool]:
+    return lambda name: os.path.islink(os.path.join(folder, name))
+
+
+def _some(names: Sequence[str]) -> str:
+    return ", ".join(names[:_SAMPLE])
 
 
 def _why(desk: Desk, top: str) -> str | None:
@@ -37,7 +63,7 @@ def _why(desk: Desk, top: str) -> str | None:
     if finished.code:
         return "it is a submodule in which `git status` fails, so it was not looked into"
     changes = changes_of(parse_status(finished, Own(git)))
-    some = ", ".join(change.path for change in changes[:_SAMPLE])
+    some = _some([change.path for change in changes])
     return f"it is a submodule, and {len(changes)} changed files in it are not kept ({some})" if changes else None
 
 
