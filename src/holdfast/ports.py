@@ -208,6 +208,9 @@ class Workspace(Protocol):
     def as_base(self, since: str) -> frozenset[str]:
         """Paths that were committed since then, and are just as a base branch has them."""
 
+    def recovered(self, run_id: str) -> tuple[list[Known], tuple[str, ...]]:
+        """What mirrors know of the milestones of a run without a log; and, if the last of them is not sure, what to say of it."""
+
     def mirrored(self, run_id: str | None = None) -> list[Known]:
         """Milestones that mirrors name, of this run or of all, by index, up to the last that is in the history of HEAD.
 

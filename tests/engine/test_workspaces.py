@@ -451,6 +451,49 @@ def test_work_that_a_killed_run_left_before_its_first_checkpoint_is_listed_refus
     assert "not kept: big.bin: it is 105,906,176 bytes" in line
 
 
+@pytest.fixture
+def older_log(repo, tmp_path):
+    """A run with three milestones, whose log is a copy from after the first."""
+    with pytest.raises(Crash), opened(repo) as run:
+        three_milestones(run, repo, "a")
+        crash(run)
+    shutil.copytree(repo / ".holdfast", tmp_path / "copy", ignore=shutil.ignore_patterns("checkpoints"))
+    with pytest.raises(Crash), opened(repo) as run:
+        made = three_milestones(run, repo)
+        crash(run)
+    for path in (repo / ".holdfast").glob("holdfast.db*"):
+        path.unlink()
+    shutil.copytree(tmp_path / "copy", repo / ".holdfast", dirs_exist_ok=True)
+    return made
+
+
+@pytest.mark.parametrize("mirrors", ["sidecars and git", "git alone"])
+def test_an_old_copy_of_the_log_is_told_and_nothing_is_made_twice(repo, older_log, mirrors):
+    if mirrors == "git alone":
+        shutil.rmtree(repo / ".holdfast" / "checkpoints")
+    with pytest.raises(Stopped) as stop, opened(repo) as run:
+        run.workspace(str(repo))
+    assert stop.value.reason == "drift_refused"
+    assert any("milestone 2 is in this repository, and not in the log" in line for line in stop.value.evidence)
+    with opened(repo, accept=True) as run:
+        assert [mark.commit for mark in three_milestones(run, repo)] == [mark.commit for mark in older_log]
+    (said,) = bodies(repo, "milestone_index_corrected")
+    assert (said["reason"], said["previous"], said["corrected_to"]) == ("state_behind_checkpoint", 1, 3)
+    assert git(repo, "log", "--format=%s", "main..").splitlines() == [f"checkpoint: part {name}" for name in "cba"]
+
+
+def test_a_run_without_a_log_asks_before_it_goes_on_from_what_is_not_its_last_milestone(repo):
+    with pytest.raises(Crash), opened(repo) as run:
+        three_milestones(run, repo)
+        crash(run)
+    git(repo, "reset", "-q", "--hard", "HEAD~1")
+    for path in (repo / ".holdfast").glob("holdfast.db*"):
+        path.unlink()
+    with pytest.raises(Stopped) as stop, opened(repo) as run:
+        run.workspace(str(repo))
+    assert stop.value.reason == "drift_refused" and any("milestone 2" in line for line in stop.value.evidence)
+
+
 def test_a_pattern_that_cannot_be_understood_is_refused_when_it_is_declared(repo):
     with opened(repo) as run:
         with pytest.raises(UsageError):
@@ -828,7 +871,10 @@ def test_mirrors_of_a_lost_log_do_not_claim_to_be_complete_where_a_milestone_los
             place.milestone(f"part {name}")
     git(repo, "commit", "-q", "--amend", "-m", "Part b, reworded")
     shutil.rmtree(repo / ".holdfast")
-    with opened(repo) as run:
+    with pytest.raises(Stopped) as stop, opened(repo) as run:
+        run.workspace(str(repo))
+    assert stop.value.reason == "drift_refused"
+    with opened(repo, accept=True) as run:
         run.workspace(str(repo))
     (chosen,) = bodies(repo, "resume_checkpoint_selected")
     assert (chosen["index"], chosen["confidence"]) == (0, "weak")

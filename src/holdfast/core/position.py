@@ -55,7 +55,10 @@ class Known(NamedTuple):
 
 
 class Position(NamedTuple):
-    """The answer. `was` is the commit in the record, if the milestone is at another one now."""
+    """The answer. `was` is the commit in the record, if the milestone is at another one now.
+
+    `beyond` is the highest milestone that mirrors place after it in this history, though the log does not know it.
+    """
 
     source: str
     confidence: str
@@ -65,6 +68,7 @@ class Position(NamedTuple):
     was: str | None
     why: str
     choices: tuple[str, ...]
+    beyond: int | None = None
 
 
 class Found(NamedTuple):
@@ -284,6 +288,7 @@ def answer(
         best.was,
         "; ".join(parts) + ".",
         tuple(_others(best, found, gap)),
+        max((one.index for one in found if one.index > best.index and one.why.endswith(UNLOGGED)), default=None),
     )
 
 

@@ -164,6 +164,12 @@ def _commit(made: Sequence[tuple[str, WorkspaceState]], seen: Seen) -> Sequence[
             f"milestone {index} ({title}) is in the log, and not in this history; the last one here is {position.index}"
         )
         return (Found("commit", "the last milestone", last[1].commit or "", position.sha, (lost,)),)
+    if position.beyond is not None:
+        newer = (
+            f"milestone {position.beyond} is in this repository, and not in the log: the log is older than the repository, "
+            "or somebody else wrote it"
+        )
+        return (Found("commit", "the last milestone", last[1].commit or "", "", (newer, *position.choices)),)
     return ()
 
 

@@ -45,6 +45,7 @@ from holdfast.ports import Workspace
 
 _SHOWN = 12
 _CUT = Found("commit", "the last milestone", "", "", ("The position of the run is unknown.", DEEPEN))
+OLDER = "the log is older than the repository"
 _FIRST = Found("tree", "the work tree", "", "", ())
 
 
@@ -115,9 +116,11 @@ class Arrival:
 
     def _first_look(self) -> Part:
         alone = self._book.options.recover and not self._book.state.workspaces
-        mirrored = self._workspace.mirrored(self._book.log.run_id) if alone else []
+        mirrored, doubts = self._workspace.recovered(self._book.log.run_id) if alone else ([], ())
         if self._workspace.is_shallow():
             yield from self._cut_off(mirrored)
+        elif doubts:
+            yield from self._met(_CUT._replace(lines=doubts), 0)
         yield from self._write_down()
         if alone:
             yield from self._take_over(mirrored, "there was no log")
@@ -179,12 +182,25 @@ class Arrival:
             fixed = corrected(state, repo, seen.position)
             yield partial(book.record, selected(seen.position), *([fixed] if fixed is not None else []))
         if (seen.position.index or 0) >= next_index(state, repo) and seen.position.confidence != "weak":
-            known = {name for name, _ in milestones(state)}
-            newer = [one for one in self._workspace.mirrored(state.run_id) if one.checkpoint_id not in known]
-            yield from self._take_over(newer, "the log is older than the repository")
+            yield from self._take_over(self._newer(), OLDER)
         approved = self._approved(repo, seen, before)
         for found in drifts(state, repo, seen, before):
             yield from self._met(found, len(seen.changed), approved)
+        if seen.position.beyond is not None:  # somebody said that they are this run's
+            yield from self._catch_up(repo)
+
+    def _newer(self) -> list[Known]:
+        state = self._book.state
+        known = {name for name, _ in milestones(state)}
+        return [one for one in self._workspace.mirrored(state.run_id) if one.checkpoint_id not in known]
+
+    def _catch_up(self, repo: str) -> Part:
+        """The log knows some of the run's milestones, and mirrors know later ones: an old copy of the log was put back."""
+        for last in (newer := self._newer())[-1:]:
+            at = Position(last.source, STRONG, last.sha, last.index, last.checkpoint_id, None, OLDER, ())
+            fixed = corrected(self._book.state, repo, at)
+            yield partial(self._book.record, *([fixed] if fixed is not None else []))
+            yield from self._take_over(newer, OLDER)
 
     def _approved(self, repo: str, seen: Seen, before: Mapping[str, str] | None) -> bool:
         """Whether somebody approved of going on with the repository just as it is."""

@@ -192,6 +192,11 @@ class GitWorkspace:
         """Milestones that mirrors know, where they are in the history of HEAD, by run and index."""
         return [one for run in self.only_mirrored(only=run_id) for one in run.known]
 
+    def recovered(self, run_id: str) -> tuple[list[Known], tuple[str, ...]]:
+        for one in self.only_mirrored(only=run_id):
+            return one.known, () if one.is_sure else (one.position.why, *one.position.choices)
+        return [], ()
+
     def only_mirrored(self, leave: Collection[str] = (), only: str | None = None) -> list[mirrors.Mirrored]:
         """What mirrors alone tell of each run, but for those that are left out. Its position may be unknown."""
         line = read_line(self.git, "HEAD")
