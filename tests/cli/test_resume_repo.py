@@ -134,6 +134,22 @@ def test_an_agent_that_the_settings_name_is_part_of_the_environment(repo, enviro
     assert drift["drift"] == "environment" and drift["lines"][0].startswith("agent:mine changed from ")
 
 
+def test_what_is_changed_inside_of_a_submodule_is_listed(repo, environ, tmp_path):
+    run(["git", "init", "-q", str(tmp_path / "lib")], repo, environ)
+    run(["git", "commit", "-q", "--allow-empty", "-m", "lib"], tmp_path / "lib", environ)
+    allowed = ["git", "-c", "protocol.file.allow=always", "submodule", "--quiet", "add", str(tmp_path / "lib"), "sub"]
+    run(allowed, repo, environ)
+    run(["git", "commit", "-qm", "sub"], repo, environ)
+    holdfast(repo, environ, "init")
+    (tmp_path / "work.py").write_text(WORK)
+    run([sys.executable, str(tmp_path / "work.py"), "a"], repo, environ, code=-9)
+    (row,) = told(repo, environ, "resume")["unfinished"]
+    (repo / "sub" / "mine").write_text("1")
+    (entry,) = told(repo, environ, "resume", row["run_id"], "--plan")["repositories"]
+    said = "sub: it is a submodule, and 1 changed files in it are not kept (mine)"
+    assert said in entry["uncommitted"] and said in holdfast(repo, environ, "resume", row["run_id"], "--plan")
+
+
 def shallow(repo, environ, tmp_path):
     clone = tmp_path / "clone"
     run(["git", "clone", "-q", "--depth", "1", f"file://{repo}", str(clone)], tmp_path, environ)

@@ -19,7 +19,7 @@ from holdfast.core.checkpoint import effective_strictness
 from holdfast.core.drift import policy_for
 from holdfast.core.errors import HoldfastError, NotFound, UsageError
 from holdfast.core.position import DEEPEN, nameless
-from holdfast.core.repo_drift import drifts, landmarks, seen_id
+from holdfast.core.repo_drift import LISTED, drifts, landmarks, seen_id
 from holdfast.core.shapes import RunState
 from holdfast.engine.arrival import look as look_at
 from holdfast.engine.log import read_head
@@ -176,5 +176,7 @@ def show(entries: list[dict[str, Any]]) -> None:
             say(f"Differs, {one['policy']}: {one['drift']} of {escape(one['subject'])}")
             for line in one["lines"]:
                 say(f"  {escape(line)}")
+        for line in () if "tree" in {one["drift"] for one in entry["drift"]} else entry["uncommitted"][:LISTED]:
+            say(f"Uncommitted: {escape(line)}")
         for name in entry["kept_aside"]:
             say(f"Kept aside: `holdfast restore {name}`")

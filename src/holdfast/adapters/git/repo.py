@@ -9,6 +9,8 @@ from holdfast.adapters import fingerprint
 from holdfast.adapters.git import history, hooks, mirrors, sidecars, touched, workspace, ws_odd
 from holdfast.adapters.git.history_log import fork_of, is_shallow, read_line
 from holdfast.adapters.git.ws_desk import own_folder, turn
+from holdfast.adapters.git.ws_scan import LIST, parse_flags
+from holdfast.adapters.git.ws_submodules import strangers
 from holdfast.adapters.git.ws_whole import take_whole
 from holdfast.adapters.probes.common import EffectError
 from holdfast.adapters.probes.git import GitCommit, NothingToCommit
@@ -219,7 +221,7 @@ class GitWorkspace:
         imported: bool = False,
     ) -> Seen:
         head, branch = self.where()
-        changed, environment = self.changed(), self.environment()
+        changed, environment = [*self.changed(), *self._in_submodules()], self.environment()
         theirs = {(one.checkpoint_id, one.sha) for one in records}
         more = [one for one in self.known() if (one.checkpoint_id, one.sha) not in theirs]
         position = self.find(run_id, [*records, *more], legacy=legacy, imported=imported)
@@ -259,6 +261,12 @@ class GitWorkspace:
 
     def changed(self) -> list[str]:
         return [f"{change.kind}: {change.path}" for change in workspace.changed(self.git)]
+
+    def _in_submodules(self) -> list[str]:
+        """What is changed inside of submodules, where git status is not told to look: a row for each of them."""
+        if not os.path.lexists(os.path.join(self.top, ".gitmodules")):
+            return []
+        return strangers(self.git, parse_flags(self.git(*LIST)).gitlinks)
 
     def has(self, commit: str) -> bool:
         return self.git.ask("cat-file", "-e", f"{commit}^{{commit}}").code == 0

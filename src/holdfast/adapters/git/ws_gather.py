@@ -154,7 +154,7 @@ class _Gatherer:
         strange = self.conversion.strange(self.filters)
         raw = self._raw(facts, scan, plan, strange)
         filtered = self.conversion.kept(strange, raw)
-        left_out = (*plan.left_out, *refused, *strangers(self.desk, flags.gitlinks), *filtered, *self._elsewhere())
+        left_out = (*plan.left_out, *refused, *strangers(self.desk.git, flags.gitlinks), *filtered, *self._elsewhere())
         return Gathered(
             self._tree() if plan.ignored else plain,
             plain,

@@ -6,7 +6,6 @@ import os
 from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
 
-from holdfast.adapters.git.ws_desk import Desk
 from holdfast.adapters.git.ws_scan import STATUS, Own, changes_of, parse_status, shown
 from holdfast.adapters.probes.git_runner import Git, Repository
 from holdfast.core.errors import HoldfastError
@@ -17,18 +16,18 @@ _SAMPLE = 3
 _MANY = 1000
 
 
-def strangers(desk: Desk, gitlinks: Iterable[bytes]) -> list[str]:
+def strangers(git: Git, gitlinks: Iterable[bytes]) -> list[str]:
     """A row for each submodule whose own files are not as its commit has them, or that cannot be looked into."""
     rows = []
     for path in gitlinks:
-        top = os.path.join(desk.place.top, os.fsdecode(path))
-        look = _why if os.path.lexists(os.path.join(top, ".git")) else _why_without_git
-        if why := look(desk, top):
+        assert git.place is not None
+        top = os.path.join(git.place.top, os.fsdecode(path))
+        if why := _why(git, git.place, top) if os.path.lexists(os.path.join(top, ".git")) else _why_without_git(top):
             rows.append(shown(path, why))
     return rows
 
 
-def _why_without_git(desk: Desk, top: str) -> str | None:
+def _why_without_git(top: str) -> str | None:
     """Git takes no look at all into the folder of a submodule that was not checked out, or whose git folder is gone."""
     if os.path.islink(top):
         return None
@@ -51,12 +50,12 @@ def _some(names: Sequence[str]) -> str:
     return ", ".join(names[:_SAMPLE])
 
 
-def _why(desk: Desk, top: str) -> str | None:
-    place = _place(desk.place, top)
+def _why(outer: Git, around: Repository, top: str) -> str | None:
+    place = _place(around, top)
     if place is None:
         return "it is a submodule whose git folder lies elsewhere, so it was not looked into"
     try:
-        git = Git(place, desk.git.given, desk.git.limits.seconds)
+        git = Git(place, outer.given, outer.limits.seconds)
         finished = git.ask(*STATUS)
     except (HoldfastError, OSError) as error:
         return f"it is a submodule that cannot be looked into ({snippet(str(error))})"
