@@ -100,7 +100,10 @@ def end_what_was_cut_off() -> None:
     with app.open_store() as store:
         left = [head.run_id for head in store.heads(unfinished=True) if head.projection.mission_id == MISSION]
         for run_id in left:
-            with suppress(HoldfastError), live.run(MISSION, run_id=run_id, store=store, policies=_AS_IT_IS) as run:
+            with (
+                suppress(HoldfastError, Stopped),
+                live.run(MISSION, run_id=run_id, store=store, policies=_AS_IT_IS) as run,
+            ):
                 for place in list(run.state.repositories):
                     run.workspace(place)
 
