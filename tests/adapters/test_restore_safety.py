@@ -13,7 +13,9 @@ import pytest
 from holdfast.adapters.git import restore, ws_alone, ws_desk
 from holdfast.adapters.git.restore import RestoreRefused, in_place, into_worktree, preview
 from holdfast.adapters.git.workspace import Policy, WorkspaceError, kept, take
-from holdfast.adapters.git.ws_intent import Intent, discard, unfinished
+from holdfast.adapters.git.ws_intent import Intent, discard, over, unfinished
+from holdfast.adapters.probes.git_runner import find_repository
+from holdfast.core.errors import HoldfastError
 from tests.adapters.git_kit import Kit
 from tests.adapters.probes.killing import in_child
 from tests.adapters.test_restore import files_of
@@ -28,7 +30,7 @@ def kit(tmp_path):
 # --- into a new worktree
 
 
-def cut_off(git, path, monkeypatch, owner=restore, where="put_index"):
+def cut_off(git, path, monkeypatch, owner=restore, where="narrow"):
     """A restore into a new worktree that is killed on the way."""
 
     def die():
@@ -40,7 +42,7 @@ def cut_off(git, path, monkeypatch, owner=restore, where="put_index"):
     assert [intent.path for intent in unfinished(git)] == [path]
 
 
-MOMENTS = [(restore, "put_index"), (restore, "_fill"), (Intent, "bind")]
+MOMENTS = [(restore, "narrow"), (restore, "_fill"), (Intent, "bind")]
 
 
 @pytest.mark.parametrize(("owner", "where"), MOMENTS)
@@ -249,7 +251,7 @@ def modes_of(top, *names):
 
 def test_no_file_comes_back_readable_for_more_people_than_it_was(kit, tmp_path):
     kit.write(".git/info/exclude", ".env\n")
-    wanted = {".env": 0o600, ".secret": 0o640, "d/key": 0o400, "d": 0o700, "a.txt": 0o600, "run": 0o700, "plain": 0o644}
+    wanted = {".env": 0o600, ".secret": 0o640, "d/key": 0o600, "d": 0o700, "a.txt": 0o600, "run": 0o700, "plain": 0o644}
     for name in (*wanted, "plain"):
         if name != "d":
             kit.write(name, "one\n")
@@ -265,6 +267,80 @@ def test_no_file_comes_back_readable_for_more_people_than_it_was(kit, tmp_path):
     shutil.rmtree(kit.top / "d")
     in_place(git, "c1", "before", NOW)
     assert modes_of(kit.top, *wanted) == wanted and (kit.top / ".env").read_text() == "one\n"
+
+
+def test_who_may_read_a_file_says_nothing_of_whether_it_runs_or_is_a_folder(kit):
+    kit.write("run", "#!/bin/sh\n")
+    os.chmod(kit.top / "run", 0o755)
+    kit.write("x/f", "f\n")
+    git = kit.runner()
+    take_and_keep(git)
+    kit.write("run", "two\n")
+    os.chmod(kit.top / "run", 0o600)
+    shutil.rmtree(kit.top / "x")
+    kit.write("x", "a file\n")
+    os.chmod(kit.top / "x", 0o600)
+    in_place(git, "c1", "before", NOW)
+    assert modes_of(kit.top, "run") == {"run": 0o700} and modes_of(kit.top, "x")["x"] & 0o700 == 0o700
+
+
+def test_the_undo_of_a_restore_knows_who_could_read_the_files(kit):
+    os.chmod(kit.top / "a.txt", 0o600)
+    os.rename(kit.top / "a.txt", kit.top.parent / "away")
+    git = kit.runner()
+    take_and_keep(git)
+    os.rename(kit.top.parent / "away", kit.top / "a.txt")
+    in_place(git, "c1", "before", NOW)
+    assert not (kit.top / "a.txt").exists()
+    in_place(git, "before", "again", NOW)
+    assert modes_of(kit.top, "a.txt") == {"a.txt": 0o600}
+
+
+@pytest.mark.parametrize("error", [OSError(28, "No space left on device"), KeyboardInterrupt()])
+def test_a_restore_that_fails_or_is_interrupted_at_its_end_puts_permissions_back_too(kit, monkeypatch, error):
+    kit.write("priv", "one\n")
+    os.chmod(kit.top / "priv", 0o600)
+    git = kit.runner()
+    take_and_keep(git)
+    os.chmod(kit.top / "priv", 0o644)
+    kit.write("a.txt", "changed\n")
+
+    def fail(*_):
+        raise error
+
+    monkeypatch.setattr(restore, "put_index", fail)
+    with pytest.raises((HoldfastError, KeyboardInterrupt)):
+        in_place(git, "c1", "before", NOW)
+    assert modes_of(kit.top, "priv") == {"priv": 0o644} and (kit.top / "a.txt").read_text() == "changed\n"
+
+
+def test_a_restored_worktree_whose_note_was_left_behind_is_never_removed(kit, tmp_path, monkeypatch):
+    """Killed behind its last file; later its index is moved away, as for a broken one."""
+    git, path = kit.runner(), str(tmp_path / "back")
+    take_and_keep(git)
+
+    def die():
+        monkeypatch.setattr(Intent, "end", lambda *_: os.kill(os.getpid(), signal.SIGKILL))
+        into_worktree(git, "c1", path)
+
+    assert in_child(die) == 9
+    monkeypatch.undo()
+    (tmp_path / "back" / "precious").write_text("mine\n")
+    os.unlink(find_repository(path).index_file)
+    assert unfinished(git) == []
+    (left,) = over(git)
+    left.end(git)
+    assert over(git) == [] and (tmp_path / "back" / "precious").exists()
+
+
+def test_a_half_made_worktree_into_which_somebody_put_a_file_is_not_removed(kit, tmp_path, monkeypatch):
+    git, path = kit.runner(), str(tmp_path / "back")
+    take_and_keep(git)
+    cut_off(git, path, monkeypatch)
+    (tmp_path / "back" / "precious").write_text("mine\n")
+    with pytest.raises(WorkspaceError, match="not of its snapshot"):
+        discard(git, unfinished(git)[0])
+    assert (tmp_path / "back" / "precious").exists()
 
 
 def test_permissions_alone_make_another_snapshot(kit, tmp_path):

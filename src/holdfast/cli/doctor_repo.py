@@ -303,6 +303,12 @@ def remove_half_made(place: GitWorkspace) -> Iterator[str]:
         yield f"Removed what a restore that was cut off had left at {intent.path or intent.file}."
 
 
+def forget_what_is_over(place: GitWorkspace) -> Iterator[str]:
+    for intent in ws_intent.over(place.git):
+        intent.end(place.git)
+        yield f"Forgot that a restore into {intent.path} was cut off: its files are there."
+
+
 def clear_sidecars(place: GitWorkspace) -> Iterator[str]:
     for path in sidecars.remove_leftovers(place.sidecars):
         yield f"Removed the unfinished file {path}."
@@ -326,7 +332,7 @@ def write_sidecars(place: GitWorkspace) -> Iterator[str]:
                 yield from relink(place, state, name, made, there.get(name))
 
 
-REPAIRS = (remove_half_made, clear_sidecars, write_sidecars)
+REPAIRS = (remove_half_made, forget_what_is_over, clear_sidecars, write_sidecars)
 
 
 def relink(

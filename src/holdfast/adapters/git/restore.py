@@ -34,7 +34,7 @@ from holdfast.adapters.git.ws_desk import Desk, IndexFile, WorkspaceError, open_
 from holdfast.adapters.git.ws_facts import REFS
 from holdfast.adapters.git.ws_gather import Policy, gather
 from holdfast.adapters.git.ws_intent import Intent, announce, records_of
-from holdfast.adapters.git.ws_modes import Modes, give_back, narrow_modes
+from holdfast.adapters.git.ws_modes import Modes, give_back, modes_of, narrow
 from holdfast.adapters.git.ws_objects import seconds_of
 from holdfast.adapters.git.ws_put import is_put, put_index
 from holdfast.adapters.git.ws_scan import GITLINK, KINDS, Change
@@ -44,7 +44,7 @@ from holdfast.core.errors import HoldfastError, UsageError
 
 __all__ = ["OtherHead", "RestoreRefused", "Restored", "in_place", "into_worktree", "is_free", "preview"]
 
-EVERYTHING = Policy(largest=1 << 62)  # before files are replaced, none is too large to keep
+EVERYTHING = Policy(largest=1 << 62, every_mode=True)  # before files are replaced, none is too large to keep
 AWAY = (
     "Name another place. If that work tree was moved, `git worktree repair` in it says so to git; if it is gone for "
     "good, `git worktree prune` forgets it."
@@ -79,8 +79,11 @@ def into_worktree(git: Git, checkpoint_id: str, path: str) -> Restored:
         _add(held, parts, checkpoint_id, target, intent)
         there = Git(find_repository(target), git.given, git.limits.seconds)
         there.held = held.held
-        with _closed(target), open_desk(there, checkpoint_id) as desk:
-            _fill(desk, parts)
+        with open_desk(there, checkpoint_id) as desk:
+            with _closed(target):
+                users = _fill(desk, parts)
+            intent.fill()
+            put_index(desk, users, read_index(desk.place).stamp)
     snapshot = parts.snapshot
     return Restored(target, snapshot.sha, snapshot.branch, None, snapshot.left_out)
 
@@ -142,7 +145,8 @@ def _add(git: Git, parts: Parts, checkpoint_id: str, target: str, intent: Intent
         Git(find_repository(target), git.given, git.limits.seconds)("symbolic-ref", "HEAD", branch)
 
 
-def _fill(desk: Desk, parts: Parts) -> None:
+def _fill(desk: Desk, parts: Parts) -> IndexFile:
+    """All files. The index that belongs to them comes last, for it says that the worktree is whole."""
     desk.see_links()
     index = desk.path("tree")
     desk.run("read-tree", parts.snapshot.tree, index=index)
@@ -150,8 +154,8 @@ def _fill(desk: Desk, parts: Parts) -> None:
     leave_out(desk, absent_then(desk, parts, users), "tree")
     desk.run("checkout-index", "--all", index=index)
     put_raw(desk, raw_of(desk, parts))
-    give_back(desk.place.top, _modes_of(desk, parts))
-    put_index(desk, users, read_index(desk.place).stamp)
+    narrow(desk.place.top, _modes_of(desk, parts))
+    return users
 
 
 def _modes_of(desk: Desk, parts: Parts) -> Modes:
@@ -187,12 +191,14 @@ def in_place(
         plan = plan_of(desk, here, _as_it_was(desk, parts, wanted))
         refuse_in_the_way(desk, plan.differences, checkpoint_id)
         _keep_announced(git, keep_as, before, announce_kept)
-        modes = narrow_modes(desk.place.top, (row.path for row in plan.differences))
+        then = _modes_of(desk, parts)
+        modes = modes_of(desk.place.top, {*then, *(row.path for row in plan.differences)})
         with _or_put_back(desk, git, Before(here, keep_as, users, modes), plan, checkpoint_id):
             _change_files(desk, here, plan.tree)
             put_raw(desk, raw_of(desk, parts))
             convert_again(desk, parts, read_parts(git, keep_as), plan)
-            give_back(desk.place.top, modes | _modes_of(desk, parts))
+            narrow(desk.place.top, modes)
+            narrow(desk.place.top, then)
             put_index(desk, wanted, users.stamp)
     return Restored(desk.place.top, snapshot.sha, snapshot.branch, keep_as, tuple(_left_as_it_is(snapshot, plan)))
 
@@ -222,7 +228,7 @@ def _keep_announced(git: Git, keep_as: str, made: Snapshot, announce_kept: Calla
 
 
 class Before(NamedTuple):
-    """What was here: the tree of the files, the checkpoint that keeps it, the user's index, and narrow permissions."""
+    """What was here: the tree of the files, the checkpoint that keeps it, the user's index, and who may read the files."""
 
     tree: str
     kept: str
@@ -235,7 +241,7 @@ def _or_put_back(desk: Desk, git: Git, before: Before, plan: Plan, checkpoint_id
     """Here files change. A failure puts them back; where that fails too, whoever hears of it hears of the way back."""
     try:
         yield
-    except (HoldfastError, OSError) as error:
+    except (HoldfastError, OSError, KeyboardInterrupt) as error:
         said = _sentence(error)
         kind = type(error) if isinstance(error, (RestoreRefused, WorkspaceError)) else WorkspaceError
         try:
@@ -247,10 +253,14 @@ def _or_put_back(desk: Desk, git: Git, before: Before, plan: Plan, checkpoint_id
                 f"Only some of the files may be restored. {said} They could not be put back: {why}",
                 advice=f"{undo} {elsewhere(checkpoint_id)}",
             ) from error
+        if isinstance(error, KeyboardInterrupt):
+            raise
         raise kind(f"{said} All files are again what they were before.", advice=elsewhere(checkpoint_id)) from error
 
 
-def _sentence(error: HoldfastError | OSError) -> str:
+def _sentence(error: HoldfastError | OSError | KeyboardInterrupt) -> str:
+    if isinstance(error, KeyboardInterrupt):
+        return "It was interrupted."
     if isinstance(error, OSError):
         return f"{os.fsdecode(error.filename or 'A file')} cannot be read or written: {error.strerror}."
     return f"{str(error).rstrip('.')}."

@@ -53,11 +53,15 @@ def why_no_file(mode: int) -> str:
 
 
 class Policy(NamedTuple):
-    """What belongs to a snapshot: ignored files by patterns as for a scope, or by name, and how large one file may be."""
+    """What belongs to a snapshot: ignored files by patterns as for a scope, or by name, and how large one file may be.
+
+    `every_mode`: who may read it is kept of files that are as HEAD has them, too.
+    """
 
     ignored: tuple[str, ...] = ()
     largest: int = 100 * 1024 * 1024
     named: frozenset[bytes] = frozenset()
+    every_mode: bool = False
 
     def wants(self, path: bytes) -> bool:
         """Whether an ignored file is to be kept."""
@@ -168,7 +172,7 @@ class _Gatherer:
             tuple(sorted(left_out)),
             flags.gitlinks,
             present,
-            narrow_modes(self.desk.place.top, (*plan.put, *plan.ignored, *_there(scan))),
+            narrow_modes(self.desk.place.top, self._looked_at(scan, plan)),
             rules_around(self.desk.place, (*plan.put, *_new(scan))),
             raw,
             self.policy.is_plain and not flags.skipped and not strange,
@@ -183,6 +187,11 @@ class _Gatherer:
             or any(is_rule(path) for path in plan.put + plan.remove)
             or any(facts.rules.get(name) != stamp for name, stamp in rules.items())
         )
+
+    def _looked_at(self, scan: Scan, plan: Plan) -> set[bytes]:
+        """The files of which it is kept who may read them."""
+        every = self.desk.run("ls-files", "-z", index=self.private).split(b"\0") if self.policy.every_mode else ()
+        return {*plan.put, *plan.ignored, *_there(scan), *filter(None, every)}
 
     # --- the beginning
 

@@ -2,7 +2,8 @@
 
 A small file in our folder names the place and is locked while the work goes on. If the file is there and nobody holds its
 lock, whoever worked was killed. A token in git's record of the worktree tells it from a later one at the same place.
-Removes a half-made worktree only when asked, and never one that has an index: that is whole, or in use.
+Removes a half-made worktree only when asked, and never one that has an index or had all its files, or one with a file that
+the snapshot does not have: that is whole, or in use.
 """
 
 from __future__ import annotations
@@ -24,12 +25,14 @@ from holdfast.adapters.git.ws_desk import (
     sync_paths,
     turn,
 )
+from holdfast.adapters.git.ws_facts import REFS
 from holdfast.adapters.ledger import read_all, sync_folder, write_all
 from holdfast.adapters.probes.common import wait_for
 from holdfast.adapters.probes.git_runner import Git
 
 MARK = "restoring-"
 BOUND = "holdfast-restoring"
+FULL = b"full"
 _OPEN = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _LONGEST = 4096
@@ -42,6 +45,16 @@ class Intent(NamedTuple):
     file: str
     path: str
     token: str = ""
+    is_full: bool = False
+
+    def fill(self) -> None:
+        """All files are there, and somebody may work with them from now on."""
+        fd = os.open(self.file, _OPEN)
+        try:
+            write_all(fd, _note(self.path, self.token, FULL), 0)
+            os.fsync(fd)
+        finally:
+            os.close(fd)
 
     def bind(self, git: Git) -> None:
         """Leave the token in the record that git just made: a later worktree at the same place has another record."""
@@ -84,7 +97,7 @@ class Intent(NamedTuple):
     def stands(self, git: Git) -> bool:
         """Whether what is at the place is still the half-made worktree. The index comes last: with one, it is in use."""
         records = self.made(git)
-        if any(map(_has_index, records)) or records_of(git, self.path) != records:
+        if self.is_full or any(map(_has_index, records)) or records_of(git, self.path) != records:
             return False
         return not os.path.lexists(self.path) or self._is_ours(records)
 
@@ -149,13 +162,17 @@ def announce(git: Git, checkpoint_id: str, path: str) -> Iterator[tuple[Intent, 
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     try:
         intent = Intent(file, path, secrets.token_hex(16))
-        write_all(fd, b"%s\0%s\0" % (os.fsencode(path), intent.token.encode()), 0)
+        write_all(fd, _note(path, intent.token, b""), 0)
         os.fsync(fd)
         sync_folder(home)
         yield intent, holding(git, fd)
         intent.end(git)
     finally:
         os.close(fd)
+
+
+def _note(path: str, token: str, state: bytes) -> bytes:
+    return b"%s\0%s\0%s\0" % (os.fsencode(path), token.encode(), state)
 
 
 def _forget(home: str, path: str) -> None:
@@ -197,14 +214,35 @@ def _left_behind(file: str) -> Intent | None:
             return None
         path, *more = read_all(fd).split(b"\0")
         token = more[0] if len(more) > 1 else b""  # a note of an older version has none
-        return Intent(file, os.fsdecode(path) if more else "", token.decode("ascii", "replace"))
+        return Intent(file, os.fsdecode(path) if more else "", token.decode("ascii", "replace"), FULL in more[1:])
     finally:
         os.close(fd)
 
 
+def over(git: Git) -> list[Intent]:
+    """Notes of those who were killed when all their files were there: they are no longer needed, and nothing else goes."""
+    home = os.path.join(place_of(git).common, "holdfast")
+    return [intent for intent in _all_left(home) if intent.path and intent.made(git) and not intent.stands(git)]
+
+
 def discard(git: Git, intent: Intent) -> None:
     """Remove a half-made worktree and what says so. One that was killed before it began has no place yet."""
-    if intent.path:
-        intent.undo(git)
-    else:
+    if not intent.path:
         os.unlink(intent.file)
+        return
+    if added := _added(git, intent):
+        raise WorkspaceError(
+            f"{intent.path} is a restore that was cut off, and {len(added)} files in it are not of its snapshot.",
+            advice=f"Move {os.fsdecode(added[0])} away, if you need it; then remove the folder, and {intent.file}.",
+        )
+    intent.undo(git)
+
+
+def _added(git: Git, intent: Intent) -> list[bytes]:
+    """Files in a half-made worktree that somebody else put there."""
+    checkpoint_id = os.path.basename(intent.file).removeprefix(MARK).rpartition("-")[0]
+    listed = git.ask("ls-tree", "-r", "-z", "--name-only", "--end-of-options", f"{REFS}{checkpoint_id}")
+    known, top = set(listed.out.split(b"\0")), os.fsencode(intent.path)
+    walk = ((folder, names) for folder, _, names in os.walk(top))
+    found = (os.path.relpath(os.path.join(folder, name), top) for folder, names in walk for name in names)
+    return sorted(path for path in found if path not in known and path != b".git")

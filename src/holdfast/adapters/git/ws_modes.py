@@ -1,36 +1,43 @@
-"""Permissions narrower than usual, which git does not keep: found, written down and given back. Only ever narrows them.
+"""Who besides their owner may read files and folders, which git does not keep: found, written down and given back.
 
-Looked at are changed, untracked and ignored files and the folders around them. Of a file that is as HEAD has it nobody
-asks: to look at every file would cost as much as the whole snapshot.
+Only the permissions of the group and of all others: whether a file runs is git's to keep, and its owner's own permissions
+are left alone. Looked at are changed, untracked and ignored files and the folders around them. Of a file that is as HEAD has
+it nobody asks, but for a restore in place: to look at every file would cost as much as the whole snapshot.
 """
 
 from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 
 Modes = dict[bytes, int]
 
-_USUAL = {
-    stat.S_IFREG: frozenset({0o644, 0o755, 0o664, 0o775, 0o666, 0o777}),
-    stat.S_IFDIR: frozenset({0o755, 0o775, 0o777}),
-}
-_BITS = 0o777
+OTHERS = 0o077
+_USUAL = {stat.S_IFREG: 0o044, stat.S_IFDIR: 0o055}  # what everybody may do
 _OPEN = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
+def modes_of(top: str, paths: Iterable[bytes]) -> Modes:
+    """What the others may do with files and the folders around them."""
+    return {path: mode & OTHERS for path, mode in _found(top, paths)}
+
+
 def narrow_modes(top: str, paths: Iterable[bytes]) -> Modes:
-    """The permissions of those files, and of the folders around them, that are not the usual ones."""
-    start, found = os.fsencode(top), Modes()
+    """The same, of those that not everybody may read."""
+    usual = ((path, mode, _USUAL[stat.S_IFMT(mode)]) for path, mode in _found(top, paths))
+    return {path: mode & OTHERS for path, mode, least in usual if mode & least != least}
+
+
+def _found(top: str, paths: Iterable[bytes]) -> Iterator[tuple[bytes, int]]:
+    start = os.fsencode(top)
     for path in _with_folders(paths):
         with suppress(OSError):  # it is gone, or cannot be looked at, and is named for that elsewhere
             mode = os.lstat(os.path.join(start, path)).st_mode
-            if mode & _BITS not in _USUAL.get(stat.S_IFMT(mode), (mode & _BITS,)):
-                found[path] = mode & _BITS
-    return found
+            if stat.S_IFMT(mode) in _USUAL:
+                yield path, mode
 
 
 def _with_folders(paths: Iterable[bytes]) -> set[bytes]:
@@ -48,29 +55,45 @@ def written(modes: Modes) -> bytes:
 
 def read(data: bytes) -> Modes:
     rows = (row.split(b" ", 1) for row in data.split(b"\0") if row)
-    return {path: int(mode, 8) & _BITS for mode, path in rows}
+    return {path: int(mode, 8) & OTHERS for mode, path in rows}
+
+
+def narrow(top: str, modes: Mapping[bytes, int]) -> None:
+    """Take away from the others what these permissions do not allow them. Gives nothing."""
+    for path, mode in modes.items():
+        _change(top, path, ~(OTHERS & ~mode), 0)
 
 
 def give_back(top: str, modes: Mapping[bytes, int]) -> None:
-    """Take away what these permissions do not allow, what is inside of a folder first."""
-    for path in sorted(modes, reverse=True):
-        with suppress(FileNotFoundError, NotADirectoryError):  # it was left out, or is left as it is
-            _narrow(top, path, modes[path])
+    """Let the others do just what these permissions say."""
+    for path, mode in modes.items():
+        _change(top, path, ~OTHERS, mode)
 
 
-def _narrow(top: str, path: bytes, mode: int) -> None:
-    """One step at a time, so that no link leads out."""
+def _change(top: str, path: bytes, keep: int, more: int) -> None:
+    """One step at a time, so that no link leads out. What is as it shall be is not even opened; what is not there is left."""
     *folders, name = path.split(b"/")
-    fd = os.open(top, _FOLDER)
-    try:
-        for step, flags in (*((folder, _FOLDER) for folder in folders), (name, _OPEN)):
-            if stat.S_ISLNK(os.lstat(step, dir_fd=fd).st_mode):
-                return
-            inner = os.open(step, flags, dir_fd=fd)
+    with suppress(FileNotFoundError, NotADirectoryError):
+        fd = os.open(top, _FOLDER)
+        try:
+            for folder in folders:
+                if stat.S_ISLNK(os.lstat(folder, dir_fd=fd).st_mode):
+                    return
+                inner = os.open(folder, _FOLDER, dir_fd=fd)
+                os.close(fd)
+                fd = inner
+            found = os.lstat(name, dir_fd=fd).st_mode
+            if stat.S_IFMT(found) in _USUAL and stat.S_IMODE(found) != stat.S_IMODE(found) & keep | more:
+                _chmod(name, fd, keep, more)
+        finally:
             os.close(fd)
-            fd = inner
+
+
+def _chmod(name: bytes, folder: int, keep: int, more: int) -> None:
+    fd = os.open(name, _OPEN, dir_fd=folder)
+    try:
         found = os.fstat(fd).st_mode
-        if stat.S_IFMT(found) in _USUAL and found & _BITS & ~mode:
-            os.fchmod(fd, stat.S_IMODE(found) & ~(_BITS & ~mode))
+        if stat.S_IFMT(found) in _USUAL:
+            os.fchmod(fd, stat.S_IMODE(found) & keep | more)
     finally:
         os.close(fd)
