@@ -196,17 +196,17 @@ class Workspace(Protocol):
     def odd_files(self) -> list[str]:
         """Pipes, sockets and devices, which no snapshot or commit can hold: a row for each, with what it is."""
 
-    def tree_now(self) -> str:
-        """What stands for the files that are there now: the tree that a snapshot would have, or that all is committed."""
-
     def touched(self, base: str | None) -> tuple[list[Touched], str]:
         """Everything that changed since `base`, and how ignored files were told apart."""
 
     def common(self, commit: str) -> str | None:
         """The commit at which the history of HEAD and that of another commit part; None if they have none in common."""
 
-    def as_base(self, since: str) -> frozenset[str]:
-        """Paths that were committed since then, and are just as a base branch has them."""
+    def latest(self, commits: Sequence[str]) -> str | None:
+        """Of the places where the histories of these commits and of HEAD part, the one that is nearest to HEAD."""
+
+    def brought(self, since: str) -> frozenset[str]:
+        """Paths that changed since then only by commits of base branches, which a merge or a rebase brought."""
 
     def recovered(self, run_id: str) -> tuple[list[Known], tuple[str, ...]]:
         """What mirrors know of the milestones of a run without a log; and, if the last of them is not sure, what to say of it."""

@@ -490,3 +490,12 @@ def test_what_a_killed_checkpoint_left_is_settled_by_the_next_one(repo, environ,
     assert len(list((repo / ".holdfast" / "checkpoints").glob("*.json"))) == 1 + whole
     assert told(repo, environ, "resume")["unfinished"] == []
     assert "begun and not completed" not in holdfast(repo, environ, "doctor")
+
+
+def test_a_run_of_somebody_elses_is_not_ended_by_a_checkpoint(repo, environ):
+    holdfast(repo, environ, "init")
+    work = "import holdfast, os\nwith holdfast.run('workspace') as run:\n run.step('one', int)\n os._exit(9)\n"
+    run([sys.executable, "-c", work], repo, environ, code=9)
+    holdfast(repo, environ, "checkpoint", "x")
+    (row,) = told(repo, environ, "resume")["unfinished"]
+    assert row["mission_id"] == "workspace"

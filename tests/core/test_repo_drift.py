@@ -164,3 +164,10 @@ def test_the_name_of_a_look_changes_with_everything_that_was_seen():
     names = {seen_id(drifts(whole, TOP, one, None), one) for one in looks}
     assert len(names) == len(looks) and all(len(name) == 8 for name in names)
     assert seen_id([], seen()) == seen_id([], seen())
+
+
+def test_a_fingerprint_that_looked_for_less_is_not_held_against_one_that_looks_for_more():
+    now = seen(environment={"fingerprint": "2", "lockfile:x.lock": "1", "tool:new": "1", "python": "3"})
+    (found,) = drifts(state(), TOP, now, {"python": "3"})
+    assert found.lines == ("tool:new was added: 1",)
+    assert drifts(state(), TOP, now, {**now.environment, "lockfile:x.lock": "2"})[0].drift == "environment"

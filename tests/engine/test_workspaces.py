@@ -397,6 +397,74 @@ def test_what_comes_from_the_base_branch_between_two_processes_is_not_the_runs_d
         place.milestone("part c")
 
 
+def on_main(repo, name, text):
+    git(repo, "switch", "-q", "main")
+    (repo / name).write_text(text)
+    git(repo, "add", name)
+    git(repo, "commit", "-qm", f"{name} on main")
+    git(repo, "switch", "-q", "work")
+
+
+def test_nor_is_it_when_the_base_branch_has_moved_on_since(repo):
+    with pytest.raises(Crash), opened(repo) as run:
+        run.workspace(str(repo), allow=["src/**"])
+        crash(run)
+    on_main(repo, "theirs.txt", "one\n")
+    git(repo, "merge", "-q", "--no-edit", "main")
+    on_main(repo, "theirs.txt", "two\n")
+    with opened(repo) as run:
+        run.workspace(str(repo), allow=["src/**"]).milestone("part a")
+
+
+def test_a_push_does_not_make_a_violation_vanish(repo, tmp_path):
+    git(tmp_path, "init", "-q", "--bare", "there")
+    git(repo, "remote", "add", "origin", str(tmp_path / "there"))
+    with pytest.raises(Stopped), opened(repo) as run:
+        place = run.workspace(str(repo), allow=["src/**"])
+        commit_both(repo)
+        place.milestone("part a")
+    git(repo, "push", "-q", "-u", "origin", "work")
+    with pytest.raises(Stopped) as stop, opened(repo) as run:
+        run.workspace(str(repo), allow=["src/**"]).milestone("part a")
+    assert stop.value.reason == "guard_violation"
+
+
+def test_a_person_can_say_that_a_commit_outside_of_the_scope_is_theirs(repo):
+    with pytest.raises(Crash), opened(repo) as run:
+        run.workspace(str(repo), allow=["src/**"])
+        crash(run)
+    commit_both(repo)
+    for accept in (True, False):  # once is enough
+        with pytest.raises(Crash), opened(repo, accept=accept) as run:
+            place = run.workspace(str(repo), allow=["src/**"])
+            (repo / "src" / f"{accept}.py").write_text("2\n")
+            place.milestone(f"part {accept}")
+            crash(run)
+    (found,) = bodies(repo, "drift_found")
+    assert (found["drift"], found["subject"], found["by"]) == ("commit", "the scope", "yes")
+
+
+def test_what_a_milestone_committed_under_one_scope_is_not_judged_by_the_next(repo):
+    with opened(repo) as run:
+        for name in ("docs", "src"):
+            place = run.workspace(str(repo), allow=[f"{name}/**"])
+            (repo / name).mkdir()
+            (repo / name / "a.txt").write_text("1\n")
+            assert place.milestone(f"part {name}").commit == git(repo, "rev-parse", "HEAD")
+
+
+def test_milestones_of_one_run_in_two_work_trees_are_no_strangers_to_each_other(repo, tmp_path):
+    with pytest.raises(Crash), opened(repo) as run:
+        three_milestones(run, repo)
+        git(repo, "worktree", "add", "-q", "-b", "other", str(tmp_path / "other"))
+        three_milestones(run, tmp_path / "other", "d")
+        crash(run)
+    with opened(repo) as run:
+        three_milestones(run, repo)
+        three_milestones(run, tmp_path / "other", "d")
+    assert "drift_found" not in kinds(repo)
+
+
 def test_a_base_branch_that_moves_while_the_run_works_is_still_told_when_it_goes_on(repo):
     with pytest.raises(Crash), opened(repo) as run:
         place = run.workspace(str(repo))
@@ -492,6 +560,19 @@ def test_a_run_without_a_log_asks_before_it_goes_on_from_what_is_not_its_last_mi
     with pytest.raises(Stopped) as stop, opened(repo) as run:
         run.workspace(str(repo))
     assert stop.value.reason == "drift_refused" and any("milestone 2" in line for line in stop.value.evidence)
+
+
+def test_what_was_there_when_the_run_came_is_no_reason_to_ask_wherever_head_is(repo):
+    (repo / "mine.txt").write_text("there before the run\n")
+    with pytest.raises(Crash), opened(repo) as run:
+        run.workspace(str(repo))
+        crash(run)
+    git(repo, "commit", "-q", "--allow-empty", "-m", "by hand")
+    on_main(repo, "theirs.txt", "one\n")
+    git(repo, "merge", "-q", "--no-edit", "main")
+    with opened(repo) as run:
+        run.workspace(str(repo))
+    assert "drift_found" not in kinds(repo)
 
 
 def test_a_pattern_that_cannot_be_understood_is_refused_when_it_is_declared(repo):

@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from holdfast.adapters.probes.git_runner import Git, find_repository
 from holdfast.adapters.probes.programs import Limits, search_path
-from holdfast.core.fingerprint import Fingerprint, make
+from holdfast.core.fingerprint import VERSION, Fingerprint, make
 
 AGENTS = ("codex", "claude", "gemini", "opencode", "aider", "mini")
 TOOLS = (
@@ -95,6 +95,7 @@ _NAMES = {"cpython": "CPython", "pypy": "PyPy"}  # as `platform` has them, which
 
 
 def _machine() -> Iterator[tuple[str, str]]:
+    yield VERSION, "2"
     program = _text(os.path.realpath(sys.executable)) if sys.executable else "embedded"
     yield "python", f"{_NAMES.get(sys.implementation.name, sys.implementation.name)} {sys.version.split()[0]} {program}"
     system = os.uname()

@@ -21,11 +21,13 @@ from holdfast.core.errors import HoldfastError, UsageError
 from holdfast.core.events import SnapshotSettled
 from holdfast.core.guards import Scope, check
 from holdfast.core.repo_drift import next_index
-from holdfast.core.shapes import WorkspaceState
+from holdfast.core.shapes import RUNNING, WorkspaceState
+from holdfast.engine.log import read_head
 from holdfast.engine.stopping import Stopped
 from holdfast.engine.workspaces import Mark
+from holdfast.ports import Store
 
-MISSION = "workspace"
+MISSION, BY_HAND = "workspace", "checkpoints taken by hand"
 _AS_IT_IS: dict[str, Policy] = dict.fromkeys(DRIFTS, "ignore")  # it is over: nothing goes on from there
 LISTED = 20
 COLUMNS = ("checkpoint", "kind", "index", "title", "run", "pending")
@@ -85,7 +87,7 @@ def take(title: str, run: str | None, commit: bool, index: int | None, ignored: 
     end_what_was_cut_off()
     number = following() if commit and index is None else index
     try:
-        with live.run(MISSION, new=True, title="checkpoints taken by hand") as own:
+        with live.run(MISSION, new=True, title=BY_HAND) as own:
             try:
                 return taken(own, title, commit, number, ignored)
             except HoldfastError as error:
@@ -96,16 +98,25 @@ def take(title: str, run: str | None, commit: bool, index: int | None, ignored: 
 
 
 def end_what_was_cut_off() -> None:
-    """A checkpoint that a killed process began is completed or given up, and its run is over, before the next one begins."""
+    """A checkpoint that a killed process began is completed or given up, and its run is over, before the next one begins.
+
+    Tried once: a run that cannot be ended so has stopped, and `holdfast doctor` names it.
+    """
     with app.open_store() as store:
-        left = [head.run_id for head in store.heads(unfinished=True) if head.projection.mission_id == MISSION]
-        for run_id in left:
-            with (
-                suppress(HoldfastError, Stopped),
-                live.run(MISSION, run_id=run_id, store=store, policies=_AS_IT_IS) as run,
-            ):
-                for place in list(run.state.repositories):
-                    run.workspace(place)
+        for head in store.heads(unfinished=True):
+            shown = head.projection
+            if (shown.mission_id, shown.title, shown.status) == (MISSION, BY_HAND, RUNNING):
+                with suppress(HoldfastError, Stopped):
+                    end_one(store, head.run_id)
+
+
+def end_one(store: Store, run_id: str) -> None:
+    state = read_head(store, run_id, trust_snapshot=True)[0]
+    if state.checkpoint_open is None or state.steps or state.effects:
+        return  # nothing of it is left undone, or it is somebody's own
+    place = state.workspaces[state.checkpoint_open].repo
+    with live.run(MISSION, run_id=run_id, store=store, policies=_AS_IT_IS) as run:
+        run.workspace(place)
 
 
 def taken(run: Any, title: str, commit: bool, index: int | None, ignored: Sequence[str]) -> Mark:

@@ -55,7 +55,7 @@ def seen(store: Store, state: RunState, place: str, legacy: bool) -> dict[str, A
         "branch": found.branch,
         "head": found.head,
         "checkpoint": found.position._asdict(),
-        "uncommitted": list(found.changed),
+        "uncommitted": [*found.changed, *found.inside],
         "drift": [{**one._asdict(), "policy": policy_for(one.drift, strictness)} for one in differing],
         "kept_aside": list(state.kept_aside),
         "being_made": state.checkpoint_open,

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 Fingerprint = dict[str, str]
 
 TIMES = frozenset({"created_at", "taken_at", "updated_at"})  # when it was taken says nothing about what it is of
+VERSION = "fingerprint"  # which names it may have; one without it knew fewer lockfiles, and no agents of one's own
+_GREW = ("lockfile:", "agent:", VERSION)
 _DIGEST = 64
 _SHORT = 12
 _LONGEST = 160
@@ -15,6 +17,13 @@ _LONGEST = 160
 def make(facts: Mapping[str, str]) -> Fingerprint:
     """The facts in the order of their names."""
     return dict(sorted(facts.items()))
+
+
+def comparable(before: Mapping[str, str], now: Mapping[str, str]) -> Mapping[str, str]:
+    """What of a fingerprint can be held against an earlier one, which may not have looked for everything."""
+    if VERSION in before:
+        return now
+    return {name: value for name, value in now.items() if name in before or not name.startswith(_GREW)}
 
 
 def differences(before: Mapping[str, str], now: Mapping[str, str]) -> list[str]:

@@ -57,7 +57,7 @@ class Known(NamedTuple):
 class Position(NamedTuple):
     """The answer. `was` is the commit in the record, if the milestone is at another one now.
 
-    `beyond` is the highest milestone that mirrors place after it in this history, though the log does not know it.
+    `beyond` are the milestones that mirrors place after it in this history, though no record of it is in the log.
     """
 
     source: str
@@ -68,7 +68,7 @@ class Position(NamedTuple):
     was: str | None
     why: str
     choices: tuple[str, ...]
-    beyond: int | None = None
+    beyond: tuple[tuple[int, str | None], ...] = ()
 
 
 class Found(NamedTuple):
@@ -288,7 +288,12 @@ def answer(
         best.was,
         "; ".join(parts) + ".",
         tuple(_others(best, found, gap)),
-        max((one.index for one in found if one.index > best.index and one.why.endswith(UNLOGGED)), default=None),
+        tuple(
+            sorted(
+                {(one.index, one.checkpoint_id) for one in found if one.index > best.index and UNLOGGED in one.why},
+                key=lambda pair: (pair[0], pair[1] or ""),
+            )
+        ),
     )
 
 

@@ -8,19 +8,20 @@ from typing import NamedTuple
 
 from holdfast.core.canonical import digest
 from holdfast.core.events import Drift, MilestoneIndexCorrected
-from holdfast.core.fingerprint import differences
+from holdfast.core.fingerprint import comparable, differences
 from holdfast.core.position import Known, Position
 from holdfast.core.shapes import RunState, WorkspaceState
 
 ALREADY, BEHIND, AHEAD = "already_checkpointed", "state_behind_checkpoint", "state_ahead_of_checkpoint"
 BASE = "base:"  # what names the base branch in a fingerprint; it is compared by what it changed, not by its commit
-TREE = "tree"  # what names the files that were there when the run came, in a fingerprint, if not all were committed
+TREE = "tree"  # what names the uncommitted files that were there when the run came, in a fingerprint
+_APART = "\0"
 NO_BRANCH = "no branch"
 LISTED = 10
 
 
 class Seen(NamedTuple):
-    """One look at a repository. `as_kept`: what is uncommitted is just what the last snapshot holds, or what was there first.
+    """One look at a repository. `as_kept`: what is uncommitted is just what the last snapshot holds.
 
     `overlap` are files that the base branch changed, and the run as well.
     """
@@ -33,6 +34,7 @@ class Seen(NamedTuple):
     environment: Mapping[str, str]
     overlap: tuple[str, ...] = ()
     base: str | None = None
+    inside: tuple[str, ...] = ()  # what is changed in submodules, which no checkpoint keeps
 
 
 class Found(NamedTuple):
@@ -129,7 +131,7 @@ def drifts(state: RunState, repo: str, seen: Seen, environment: Mapping[str, str
     return [
         *_branch(branch, seen),
         *_commit(made, seen),
-        *(_tree(tree or "", seen) if made or last is not None or TREE in (environment or {}) else ()),
+        *_tree(tree or "", _new(seen, environment or {}, bool(made) or last is not None)),
         *_base(seen),
         *_environment(seen, environment),
     ]
@@ -164,20 +166,31 @@ def _commit(made: Sequence[tuple[str, WorkspaceState]], seen: Seen) -> Sequence[
             f"milestone {index} ({title}) is in the log, and not in this history; the last one here is {position.index}"
         )
         return (Found("commit", "the last milestone", last[1].commit or "", position.sha, (lost,)),)
-    if position.beyond is not None:
+    if position.beyond:
         newer = (
-            f"milestone {position.beyond} is in this repository, and not in the log: the log is older than the repository, "
+            f"milestone {position.beyond[-1][0]} is in this repository, and not in the log: the log is older than the repository, "
             "or somebody else wrote it"
         )
         return (Found("commit", "the last milestone", last[1].commit or "", "", (newer, *position.choices)),)
     return ()
 
 
-def _tree(before: str, seen: Seen) -> Sequence[Found]:
-    """Files that differ from the last commit are no drift if the last checkpoint kept them just so, or the run met them so."""
-    if not seen.changed or seen.as_kept:
-        return ()
-    return (Found("tree", "the work tree", before, "", (*seen.changed[:LISTED], *_more(seen.changed))),)
+def uncommitted(lines: Sequence[str]) -> str:
+    """What a fingerprint says of the uncommitted files that a run meets."""
+    return _APART.join(lines)
+
+
+def _new(seen: Seen, before: Mapping[str, str], is_kept: bool) -> Sequence[str]:
+    """Files that differ from the last commit, but for what the last checkpoint kept just so; before the first one, for
+    what was there when the run came."""
+    if is_kept:
+        return () if seen.as_kept else seen.changed
+    first = before.get(TREE)
+    return () if first is None else [line for line in seen.changed if line not in first.split(_APART)]
+
+
+def _tree(before: str, lines: Sequence[str]) -> Sequence[Found]:
+    return (Found("tree", "the work tree", before, "", (*lines[:LISTED], *_more(lines))),) if lines else ()
 
 
 def _more(listed: Sequence[str]) -> Sequence[str]:
@@ -193,7 +206,7 @@ def _base(seen: Seen) -> Sequence[Found]:
 
 def _environment(seen: Seen, before: Mapping[str, str] | None) -> Sequence[Found]:
     kept = {name: value for name, value in (before or {}).items() if not name.startswith(BASE) and name != TREE}
-    lines = () if before is None else tuple(differences(kept, seen.environment))
+    lines = () if before is None else tuple(differences(kept, comparable(kept, seen.environment)))
     return (Found("environment", "the environment", "", "", lines),) if lines else ()
 
 

@@ -35,6 +35,7 @@ from holdfast.core.repo_drift import (
     next_index,
     records,
     seen_id,
+    uncommitted,
 )
 from holdfast.core.shapes import RepositoryState, RunState
 from holdfast.core.subjects import is_imported
@@ -57,7 +58,10 @@ class Arrival:
         self._drifting = drifting
         self._workspace = workspace
         self._head = workspace.where()[0]
-        self._fork: str | None = None  # where the run's own commits begin, if that is not here
+        self._begun: tuple[tuple[str, ...], str | None] = (
+            (),
+            None,
+        )  # where the run's own commits begin, by what is known
         self.judged = Judgement()  # by the last look at the scope
 
     @property
@@ -85,6 +89,7 @@ class Arrival:
             yield from self._compare(formerly or self._workspace.top)
             if formerly is not None:
                 yield from self._write_down(formerly)
+            yield from self._account()
 
     def _formerly(self) -> str | None:
         """The folder under which the log knows this repository, if it was moved or is another work tree of it."""
@@ -96,7 +101,7 @@ class Arrival:
     def _write_down(self, formerly: str | None = None) -> Part:
         book, workspace = self._book, self._workspace
         head, branch = workspace.where()
-        digest = self.fingerprint(tree=workspace.tree_now())
+        digest = self.fingerprint(tree=uncommitted(workspace.changed()))
         yield partial(
             book.record,
             EnvironmentSeen(artifact=digest, repo=workspace.top, head=head, branch=branch, formerly=formerly),
@@ -186,7 +191,7 @@ class Arrival:
         approved = self._approved(repo, seen, before)
         for found in drifts(state, repo, seen, before):
             yield from self._met(found, len(seen.changed), approved)
-        if seen.position.beyond is not None:  # somebody said that they are this run's
+        if seen.position.beyond:  # somebody said that they are this run's
             yield from self._catch_up(repo)
 
     def _newer(self) -> list[Known]:
@@ -238,32 +243,51 @@ class Arrival:
             since = self._head
             touched, _ = self._workspace.touched(since)
             before = self._book.log.store.put_artifact(msgspec.json.encode([as_kept(one) for one in touched]))
+        yield from self._record_scope(scope, before, since)
+
+    def _record_scope(self, scope: Scope, before: str | None, since: str | None) -> Part:
         top, (allow, deny) = self._workspace.top, scope
         yield partial(self._book.record, ScopeDeclared(repo=top, allow=allow, deny=deny, before=before, since=since))
 
     def check_scope(self) -> Part:
         """Stop the run if it touched what it may not; give the paths that are not its doing and not in its scope."""
-        lines, leave = self.outside(self._since())
+        lines, leave = self.outside(self._since()) if self._has_scope() else ([], frozenset())
         if lines:
             raise (yield from self._book.stop("guard_violation", *lines, *self.judged.let_pass()))
         return leave
 
-    def _since(self) -> str | None:
-        """Where the run's own commits begin: at its first scope, or, after a rebase, where the histories part."""
+    def _has_scope(self) -> bool:
         known = self._known
-        first = None if known is None else known.scope_since
-        if first is None or first == self._head:
-            return self._head  # or the log does not say: then what comes in this process is the run's doing
-        if self._fork is None:
-            self._fork = self._workspace.common(first) or self._head
-        return self._fork
+        return known is not None and bool(known.allow or known.deny)
+
+    def _since(self) -> str | None:
+        """Where what is to be judged begins: at the last milestone, which was judged then, or where the scope was declared."""
+        known = self._known
+        if known is None or known.scope_since is None:
+            return self._head  # the log does not say: then what comes in this process is the run's doing
+        made = [one.commit for _, one in milestones(self._book.state, self._workspace.top)[-1:] if one.commit]
+        starts = (known.scope_since, *made)
+        if starts != self._begun[0]:
+            self._begun = starts, self._workspace.latest(starts) or self._head
+        return self._begun[1]
+
+    def _account(self) -> Part:
+        """What was committed outside of the scope since then may be a person's: whoever says so is believed."""
+        known, options, since = self._known, self._book.options, self._since() if self._has_scope() else self._head
+        if known is None or since == self._head or not (options.accept or options.confirm):
+            return
+        loose = {line.partition(": ")[2] for line in self._workspace.changed()}
+        lines = [line for line in self.outside(since)[0] if line.partition(": ")[0] not in loose]
+        if lines:
+            yield from self._met(Found("commit", "the scope", since or "", self._head or "", tuple(lines)), 0)
+            yield from self._record_scope(Scope(known.allow, known.deny), known.touched_before, self._head)
 
     def _judged(self, scope: Scope, touched: list[Touched], since: str | None) -> Judgement:
-        """What came from the base branch between two processes, by a merge or a rebase, is not the run's doing."""
+        """What a merge or a rebase brought from a base branch is not the run's doing."""
         found = judge(scope, touched)
-        if not found.violations or since is None or self._fork != since:
+        if not found.violations or since is None or since != self._begun[1]:
             return found
-        theirs = self._workspace.as_base(since)
+        theirs = self._workspace.brought(since)
         return judge(scope, [one for one in touched if not {one.path, one.was or one.path} <= theirs])
 
     def outside(self, since: str | None) -> tuple[list[str], frozenset[str]]:
@@ -296,7 +320,7 @@ def look(
     last = last_of(state, repo)
     given_up = [name for name, place in state.given_up.items() if place == repo]
     known = state.repositories.get(repo)
-    return workspace.look(
+    seen = workspace.look(
         state.run_id,
         records(state, repo),
         before,
@@ -306,6 +330,8 @@ def look(
         legacy=legacy or imported,
         imported=imported,
     )
+    strange = [one for one in seen.position.beyond if one[1] not in state.workspaces and one[1] not in state.given_up]
+    return seen._replace(position=seen.position._replace(beyond=tuple(strange)))
 
 
 def selected(position: Position) -> Event:

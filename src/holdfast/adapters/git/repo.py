@@ -19,11 +19,10 @@ from holdfast.adapters.probes.git_runner import Git, find_repository, plain_head
 from holdfast.core.errors import HoldfastError, UsageError
 from holdfast.core.guards import Touched
 from holdfast.core.position import Known, Position
-from holdfast.core.repo_drift import BASE, TREE, Seen
+from holdfast.core.repo_drift import BASE, Seen
 from holdfast.core.sidecar import Sidecar, by_age, is_sha
 from holdfast.core.subjects import CHECKPOINT
 
-CLEAN = "committed"
 REPOSITORY = "repository"  # a change that is a repository of its own, which no commit of ours can hold
 BASES = (
     "refs/remotes/origin/HEAD",
@@ -160,10 +159,25 @@ class GitWorkspace:
     def common(self, commit: str) -> str | None:
         return fork_of(self.git, commit, "HEAD") if self.has(commit) else None
 
-    def as_base(self, since: str) -> frozenset[str]:
+    def latest(self, commits: Sequence[str]) -> str | None:
+        forks = [fork for fork in map(self.common, dict.fromkeys(commits)) if fork is not None]
+        best = forks[0] if forks else None
+        for fork in forks[1:]:
+            best = fork if best is not None and self.git.contains(fork, best) else best
+        return best
+
+    def brought(self, since: str) -> frozenset[str]:
         loose = {path for one in workspace.changed(self.git) for path in (one.path, one.was)}
-        committed = {name for name in self._names(since, "HEAD") if name not in loose}
-        return frozenset().union(*(committed.difference(self._names(tip, "HEAD")) for tip in self._bases().values()))
+        argv = ("log", "--no-merges", "--format=", "--name-only", "--no-renames", "-z", f"{since}..HEAD", "--not")
+        own = {os.fsdecode(name) for name in self.git(*argv, *self._others(), "--").split(b"\0") if name}
+        return frozenset(self._names(since, "HEAD")) - own - loose
+
+    def _others(self) -> list[str]:
+        """The base branches, but for what this very branch was pushed to or comes from."""
+        here = (self.git.head_ref() or "").removeprefix("refs/heads/")
+        tips = {ref: tip for ref, tip in self._bases().items() if not here or not ref.endswith(f"/{here}")}
+        mine = {tip for ref, tip in self._bases().items() if ref not in tips}
+        return [tip for tip in tips.values() if tip not in mine]
 
     # --- looking
 
@@ -221,7 +235,7 @@ class GitWorkspace:
         imported: bool = False,
     ) -> Seen:
         head, branch = self.where()
-        changed, environment = [*self.changed(), *self._in_submodules()], self.environment()
+        changed, environment = self.changed(), self.environment()
         theirs = {(one.checkpoint_id, one.sha) for one in records}
         more = [one for one in self.known() if (one.checkpoint_id, one.sha) not in theirs]
         position = self.find(run_id, [*records, *more], legacy=legacy, imported=imported)
@@ -229,12 +243,13 @@ class GitWorkspace:
         return Seen(
             head,
             branch,
-            bool(changed) and self._is_as_kept(snapshots, given_up, (before or {}).get(TREE)),
+            bool(changed) and self._is_as_kept(snapshots, given_up),
             tuple(changed),
             position,
             {name: value for name, value in environment.items() if not name.startswith(BASE)},
             overlap,
             ref,
+            tuple(self._in_submodules()),
         )
 
     def find(
@@ -278,19 +293,12 @@ class GitWorkspace:
         said = self.git("cat-file", "--batch-check", stdin=asked).splitlines() if names else []
         return frozenset(name for name, line in zip(names, said, strict=True) if line.split()[1:2] == [b"commit"])
 
-    def _is_as_kept(self, snapshots: Sequence[str], given_up: Sequence[str], first: str | None) -> bool:
-        """Whether the work tree is just what one of the snapshots holds, or what the run met when it came, if it kept none.
-
-        Ignored files never count: git calls them no change.
-        """
+    def _is_as_kept(self, snapshots: Sequence[str], given_up: Sequence[str]) -> bool:
+        """Whether the work tree is just what one of the snapshots holds. Ignored files never count: git calls them no change."""
         refs = workspace.kept(self.git)
         candidates = [*snapshots, *(refs[name] for name in given_up if name in refs)]
         trees = {workspace.plain_tree_of(self.git, sha) for sha in candidates if self.has(sha)}
-        trees |= {first} if first not in (None, CLEAN) and not snapshots else set()
         return bool(trees) and workspace.tree_now(self.git) in trees
-
-    def tree_now(self) -> str:
-        return workspace.tree_now(self.git) if workspace.changed(self.git) else CLEAN
 
     def environment(self) -> dict[str, str]:
         bases = {f"{BASE}{ref}": tip for ref, tip in self._bases().items()}
