@@ -141,7 +141,7 @@ def without_log(where: config.Config, run: str) -> dict[str, Any] | None:
         return None
     except NotFound as missing:
         around = import_module("holdfast.cli.resume_repo")
-        rows = around.only_mirrored(known_runs(where))
+        rows = around.only_mirrored(known_runs(where), run)
         found: dict[str, Any] | None = next((row for row in rows if row["run_id"] == run), None)
         if found is None:
             missing.advice = around.advice_without(missing.advice)

@@ -25,6 +25,8 @@ from holdfast.engine.arrival import look as look_at
 from holdfast.engine.log import read_head
 from holdfast.ports import Store
 
+MOST = 20  # runs without a log that are looked for at once: each takes a search of its own
+
 
 def look(where: config.Config, run_id: str, legacy: bool) -> list[dict[str, Any]]:
     """One entry for each repository that the run has been in; none for a run without."""
@@ -107,10 +109,10 @@ class MirrorsUnsure(HoldfastError):
         self.advice = f"`holdfast resume {run_id}` lists what can be done; --yes goes on from what was found."
 
 
-def only_mirrored(known: Collection[str]) -> list[dict[str, Any]]:
-    """Runs of which this repository knows milestones, and the store no log. Outside of a repository there are none."""
+def only_mirrored(known: Collection[str], only: str | None = None) -> list[dict[str, Any]]:
+    """Runs of which this repository knows milestones, and the store no log: the newest ones, or one."""
     try:
-        return [as_data(one) for one in repo.here().only_mirrored(known)]
+        return [as_data(one) for one in repo.here().only_mirrored(known, only, most=MOST)]
     except HoldfastError:
         return []
 
@@ -148,6 +150,8 @@ def show_mirrored(entries: list[dict[str, Any]]) -> None:
             for line in (one["why"], *one["choices"]) if one["sha"] else one["choices"]:
                 say(f"  {escape(line)}")
         say(f"  holdfast resume {one['run_id']}{' --yes' * (not one['sure'])} -- COMMAND")
+    if len(entries) == MOST:
+        say("There may be more runs without a log. `holdfast resume RUN` looks for any of them.")
     if is_cut_off():
         say(f"Older milestones are not seen. {DEEPEN}")
 

@@ -168,8 +168,8 @@ def _commit(made: Sequence[tuple[str, WorkspaceState]], seen: Seen) -> Sequence[
         return (Found("commit", "the last milestone", last[1].commit or "", position.sha, (lost,)),)
     if position.beyond:
         newer = (
-            f"milestone {position.beyond[-1][0]} is in this repository, and not in the log: the log is older than the repository, "
-            "or somebody else wrote it"
+            f"milestone {position.beyond[-1][0]} is in this repository, and not in the log: "
+            "the log is older than the repository, or somebody else wrote it"
         )
         return (Found("commit", "the last milestone", last[1].commit or "", "", (newer, *position.choices)),)
     return ()

@@ -213,14 +213,18 @@ class GitWorkspace:
             return one.known, () if one.is_sure else (one.position.why, *one.position.choices)
         return [], ()
 
-    def only_mirrored(self, leave: Collection[str] = (), only: str | None = None) -> list[mirrors.Mirrored]:
-        """What mirrors alone tell of each run, but for those that are left out. Its position may be unknown."""
+    def only_mirrored(
+        self, leave: Collection[str] = (), only: str | None = None, most: int | None = None
+    ) -> list[mirrors.Mirrored]:
+        """What mirrors alone tell of each run, but for those that are left out, or of the newest `most` of them."""
         line = read_line(self.git, "HEAD")
         if line is None:
             return []
         known = self.known()
         runs = [one for one in mirrors.runs_in(line, known) if one not in leave and only in (None, one)]
-        return mirrors.look(self.git, line, known, hooks.read_rewrites(self.git), runs)
+        newest = {one.run_id: place for place, one in enumerate(known)}
+        chosen = sorted(runs, key=lambda run_id: newest.get(run_id, -1))[-most:] if most else runs
+        return mirrors.look(self.git, line, known, hooks.read_rewrites(self.git), sorted(chosen))
 
     def look(
         self,
