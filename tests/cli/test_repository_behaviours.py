@@ -11,7 +11,6 @@ import pytest
 
 from holdfast.cli import doctor_repo, doctor_tree
 from holdfast.cli import repo as repository
-from holdfast.core.stops import exit_code
 from tests.cli.test_checkpoint import environ, holdfast, home, repo, run, told
 
 __all__ = ["environ", "home", "repo"]  # fixtures
@@ -195,23 +194,6 @@ def test_what_holdfast_itself_writes_never_trips_its_own_guards(repo, environ):
         program.read_text().replace("run-1", "run-2").replace("mkdir('src')", "getcwd()").replace("'a')", "'b')")
     )
     run([sys.executable, str(program)], repo, environ)
-
-
-@pytest.mark.parametrize("more", ["", "secret.txt\\n"])
-def test_the_rule_that_init_adds_in_the_middle_of_a_run_is_its_own_and_any_other_line_is_not(repo, environ, more):
-    (repo / ".gitignore").write_bytes(b"*.log\r\n")
-    run(["git", "add", "-A"], repo, environ)
-    run(["git", "commit", "-qm", "rules"], repo, environ)
-    program = repo / ".git" / "program.py"
-    program.write_text(
-        "import subprocess, sys, holdfast\n"
-        "with holdfast.run('m') as run:\n"
-        "    place = run.workspace('.', allow=['src/**'])\n"
-        "    subprocess.run([sys.executable, '-m', 'holdfast', 'init'], check=True)\n"
-        f"    open('.gitignore', 'a').write('{more}')\n"
-        "    place.milestone('first')\n"
-    )
-    run([sys.executable, str(program)], repo, environ, code=exit_code("guard_violation") if more else 0)
 
 
 def test_a_store_survives_the_worktrees_that_used_it(repo, environ, tmp_path):

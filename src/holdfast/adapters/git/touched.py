@@ -13,7 +13,7 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from holdfast.adapters.git.ignoring import RULE, check_ignore
+from holdfast.adapters.git.ignoring import check_ignore
 from holdfast.adapters.git.ws_scan import Own
 from holdfast.adapters.probes.common import EffectError
 from holdfast.adapters.probes.git_runner import Git, complaint
@@ -22,7 +22,6 @@ from holdfast.core.errors import HoldfastError
 from holdfast.core.guards import Touched
 
 CHECKED = "git check-ignore"
-RULES = ".gitignore"
 MOST = 256 * 1024 * 1024  # bytes of one listing; some two million paths
 KINDS = {
     "A": "added",
@@ -45,30 +44,7 @@ def touched(git: Git, base: str | None) -> tuple[list[Touched], str]:
     ignored, how = _ignored(git, others)
     found.update(dict.fromkeys(Touched(path, kind="untracked", ignored=path in ignored) for path in others))
     own = Own(git)
-    ours = {RULES} if any(one.path == RULES for one in found) and _is_only_our_rule(git, base) else set()
-    theirs = [one for one in found if one.path not in ours and os.fsencode(one.path) not in own]
-    return [one._replace(mark=_mark(git, one.path)) for one in theirs], how
-
-
-def _is_only_our_rule(git: Git, base: str | None) -> bool:
-    """Whether the ignore rules at the top differ from those of `base` only by the line that keeps our folder out."""
-    assert git.place is not None
-    before = git.ask("cat-file", "blob", f"{base}:{RULES}") if base is not None else None
-    try:
-        with open(os.path.join(git.place.top, RULES), "rb", opener=_no_link) as file:
-            now = file.read()
-    except OSError:
-        return False
-    then = before.out if before is not None and before.code == 0 else b""
-    return _without_rule(then) == _without_rule(now)
-
-
-def _no_link(path: str, flags: int) -> int:
-    return os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-
-
-def _without_rule(data: bytes) -> list[bytes]:
-    return [line for line in data.splitlines() if line.strip() != RULE]
+    return [one._replace(mark=_mark(git, one.path)) for one in found if os.fsencode(one.path) not in own], how
 
 
 def between(git: Git, old: str, new: str) -> list[Touched]:
