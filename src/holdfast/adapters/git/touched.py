@@ -51,7 +51,7 @@ def touched(git: Git, base: str | None) -> tuple[list[Touched], str]:
 
 
 def _is_only_our_rule(git: Git, base: str | None) -> bool:
-    """Whether the ignore rules at the top differ from those of `base` by the line that keeps our folder out, and by nothing else."""
+    """Whether the ignore rules at the top differ from those of `base` only by the line that keeps our folder out."""
     assert git.place is not None
     before = git.ask("cat-file", "blob", f"{base}:{RULES}") if base is not None else None
     try:
