@@ -224,6 +224,29 @@ def test_wherever_it_fails_files_and_index_are_put_back(kit, monkeypatch, where)
     assert files_of(kit.top) == wanted and (kit.top / ".git" / "index").read_bytes() == index
 
 
+def test_files_of_a_filter_that_only_the_repository_defines_are_put_back_too(kit, monkeypatch):
+    kit.git("config", "filter.up.clean", "tr a-z A-Z")
+    kit.commit("filtered", **{".gitattributes": "*.up filter=up\n", "a.up": "one\n", "gone.up": "gone\n"})
+    git = kit.runner()
+    take_and_keep(git)
+    kit.write("a.up", "two\n")
+    kit.write("new.up", "new\n")
+    os.unlink(kit.top / "gone.up")
+    wanted, index = files_of(kit.top), (kit.top / ".git" / "index").read_bytes()
+    real, left = restore.put_index, [1]
+
+    def fail(*given):
+        if left:
+            left.clear()
+            raise OSError(5, "no", "x")
+        real(*given)
+
+    monkeypatch.setattr(restore, "put_index", fail)
+    with pytest.raises(WorkspaceError, match="All files are again what they were before"):
+        in_place(git, "c1", "before", NOW)
+    assert files_of(kit.top) == wanted and (kit.top / ".git" / "index").read_bytes() == index
+
+
 def test_what_somebody_changed_meanwhile_is_not_put_back_and_the_way_back_is_named(kit, monkeypatch):
     git = kit.runner()
     take_and_keep(git)

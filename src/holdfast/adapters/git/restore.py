@@ -259,8 +259,9 @@ def _sentence(error: HoldfastError | OSError) -> str:
 
 def _put_back(desk: Desk, git: Git, before: Before, plan: Plan) -> None:
     """Files that are what neither side has are left alone, and that is an error."""
-    put_tree(git, plan.tree, before.tree, is_torn=True)
-    put_raw(desk, raw_of(desk, read_parts(git, before.kept)))
+    raw = raw_of(desk, read_parts(git, before.kept))
+    put_tree(git, plan.tree, before.tree, is_torn=True, raw=raw)
+    put_raw(desk, raw)
     give_back(desk.place.top, before.modes)
     now = read_index(desk.place)
     if is_put(desk, now):

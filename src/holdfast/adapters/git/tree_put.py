@@ -11,7 +11,7 @@ import copy
 import hashlib
 import os
 import stat
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import NamedTuple
 
@@ -70,11 +70,17 @@ class Seen(NamedTuple):
 
 
 def put_tree(
-    git: Git, old: str, new: str, leave: Callable[[bytes], bool] = lambda path: False, is_torn: bool = False
+    git: Git,
+    old: str,
+    new: str,
+    leave: Callable[[bytes], bool] = lambda path: False,
+    is_torn: bool = False,
+    raw: Collection[bytes] = (),
 ) -> list[bytes]:
     """Bring the work tree from tree `old` to tree `new`; the paths in which they differ, but for those to leave alone.
 
     `is_torn`: somebody failed on the way to `old`, so a file that is not there may have been taken away by that.
+    `raw`: files that the caller makes what they were, byte for byte, so it does not matter what a filter would write.
     """
     own = Own(git)
     with open_desk(git, "put") as desk:
@@ -82,7 +88,7 @@ def put_tree(
             desk.see_links()  # as whoever failed did
         rows = [row for row in differences(desk, old, new) if row.path not in own and not leave(row.path)]
         if rows:
-            _Put(desk, old, new, rows, is_torn).go()
+            _Put(desk, old, new, rows, is_torn).go(raw)
     return [row.path for row in rows]
 
 
@@ -105,10 +111,10 @@ class _Put:
         names = [value for _, name, value in desk.git.settings if name == "core.filemode"]
         self.has_modes = not names or names[-1].lower() not in ("false", "no", "off", "0")
 
-    def go(self) -> None:
+    def go(self, raw: Collection[bytes]) -> None:
         coming = [row.path for row in self.rows if row.new_mode != ABSENT]
         self.staged = check_out(self.desk, "index", self.new, coming)
-        self._refuse_filters()
+        self._refuse_filters(self.paths.difference(raw))
         states = self._states()
         sync_paths([os.fsdecode(os.path.join(self.staged, path)) for path in self._files(coming)])
         for path in sorted(self.leaving, reverse=True):
@@ -126,10 +132,10 @@ class _Put:
 
     # --- looking
 
-    def _refuse_filters(self) -> None:
+    def _refuse_filters(self, paths: Collection[bytes]) -> None:
         """What a filter of the repository would make of a file nobody knows: it is not run."""
         strange = Conversion(self.desk, 0, b"").strange(filters_of_repository(self.desk.git.settings))
-        rows = [row for path, row in strange.items() if path in self.paths]
+        rows = [row for path, row in strange.items() if path in paths]
         if rows:
             raise PutRefused(rows)
 
