@@ -336,6 +336,21 @@ def test_a_file_system_that_is_read_only_is_told_once_and_no_command_is_given(re
     assert "chmod" not in done.stdout
 
 
+def test_a_half_made_worktree_that_may_be_in_use_is_told_and_left_alone(repo, environ, mark, tmp_path):
+    """Earlier versions left no token in git's record, so nobody can tell whose it is."""
+    path, note = tmp_path / "half made", repo / ".git" / "holdfast" / f"restoring-{mark['checkpoint_id']}-0"
+    run(["git", "worktree", "add", "-q", "--detach", "--no-checkout", str(path)], repo, environ)
+    (path / "a.txt").write_text("a\n")
+    note.write_bytes(os.fsencode(path) + b"\0")
+    for words in ((), ("--fix",)):
+        (found,) = warned(repo, environ, *words)
+        assert str(path) in found["sentence"] and found["fix"] == ""
+    assert (path / "a.txt").read_text() == "a\n" and note.exists()
+    for advice in re.findall("`(.*?)`", found["sentence"]):
+        follow(repo, environ, advice)
+    assert warned(repo, environ) == [] and not path.exists() and not note.exists()
+
+
 def test_a_ref_that_is_no_checkpoint_is_put_into_no_command(repo, environ, mark):
     name = "a;touch${IFS}x"
     run(["git", "update-ref", f"refs/holdfast/checkpoints/{name}", "HEAD"], repo, environ)

@@ -211,6 +211,16 @@ def trees(place: GitWorkspace) -> Iterator[Finding]:
     yield from listed(
         "worktrees", begun, lambda one: (f"A restore into {one.path or 'a new folder'} was cut off.", FIX)
     )
+    yield from listed("worktrees", ws_intent.doubtful(place.git), lambda one: (half_made(one.path), ""))
+
+
+def half_made(path: str) -> str:
+    """Somebody may have worked in it since, so what takes it away is for whoever has looked into it."""
+    remove = shlex.join(["git", "worktree", "remove", "--force", path])
+    return (
+        f"A restore into {path} was cut off, and it cannot be told whether somebody uses that folder since. It is left "
+        f"alone; some files may be missing in it. If nothing in it is yours, `{remove}` and then `{FIX}` take it away."
+    )
 
 
 def hooked(place: GitWorkspace) -> Iterator[Finding]:
