@@ -116,6 +116,20 @@ def test_so_it_does_where_attributes_came_after_it(kit):
     assert back == here
 
 
+@pytest.mark.parametrize("is_ignored", [False, True])
+def test_so_it_does_where_attributes_stand_in_a_file_that_git_does_not_track(kit, is_ignored):
+    kit.commit("lf", **{"sub/deep/f": b"a\nb\n"})
+    kit.write("sub/.gitattributes", "* text=auto\n")
+    if is_ignored:
+        kit.write(".git/info/exclude", ".gitattributes\n")
+    kit.write("sub/deep/f", CRLF)
+    kit.git("add", "sub/deep/f")
+    assert kit.git("status", "--porcelain") == ("" if is_ignored else "?? sub/.gitattributes")
+    take_and_keep(kit.runner())
+    into_worktree(kit.runner(), "c1", str(kit.top.parent / "back"))
+    assert (kit.top.parent / "back" / "sub" / "deep" / "f").read_bytes() == CRLF
+
+
 def test_so_it_does_where_the_filter_of_the_user_loses_something(kit):
     kit.git("config", "--global", "filter.upper.clean", "tr a-z A-Z")
     kit.commit("filtered", **{".gitattributes": "*.up filter=upper\n", "x.up": "words\n"})
