@@ -224,9 +224,12 @@ def test_wherever_it_fails_files_and_index_are_put_back(kit, monkeypatch, where)
     assert files_of(kit.top) == wanted and (kit.top / ".git" / "index").read_bytes() == index
 
 
-def test_files_of_a_filter_that_only_the_repository_defines_are_put_back_too(kit, monkeypatch):
+@pytest.mark.parametrize("is_known", [True, False])
+def test_files_of_a_filter_that_only_the_repository_defines_are_put_back_too(kit, monkeypatch, is_known):
     kit.git("config", "filter.up.clean", "tr a-z A-Z")
-    kit.commit("filtered", **{".gitattributes": "*.up filter=up\n", "a.up": "one\n", "gone.up": "gone\n"})
+    for name, data in {".gitattributes": "*.up filter=up\n", "a.up": "one\n", "gone.up": "gone\n"}.items():
+        os.utime(kit.write(name, data), (1, 1) if is_known else None)  # git need not look into what is older
+    kit.commit("filtered")
     git = kit.runner()
     take_and_keep(git)
     kit.write("a.up", "two\n")

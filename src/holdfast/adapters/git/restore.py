@@ -240,7 +240,7 @@ def _or_put_back(desk: Desk, git: Git, before: Before, plan: Plan, checkpoint_id
         said = _sentence(error)
         kind = type(error) if isinstance(error, (RestoreRefused, WorkspaceError)) else WorkspaceError
         try:
-            _put_back(desk, git, before, plan)
+            _put_back(desk, git, before, plan, checkpoint_id)
         except (HoldfastError, OSError) as again:
             undo = f"What was here is kept: `holdfast restore {before.kept} --in-place` brings it back."
             why = _sentence(again)
@@ -257,10 +257,10 @@ def _sentence(error: HoldfastError | OSError) -> str:
     return f"{str(error).rstrip('.')}."
 
 
-def _put_back(desk: Desk, git: Git, before: Before, plan: Plan) -> None:
+def _put_back(desk: Desk, git: Git, before: Before, plan: Plan, checkpoint_id: str) -> None:
     """Files that are what neither side has are left alone, and that is an error."""
-    raw = raw_of(desk, read_parts(git, before.kept))
-    put_tree(git, plan.tree, before.tree, is_torn=True, raw=raw)
+    raw, was = (raw_of(desk, read_parts(git, name)) for name in (before.kept, checkpoint_id))
+    put_tree(git, plan.tree, before.tree, is_torn=True, raw=raw, was=was)
     put_raw(desk, raw)
     give_back(desk.place.top, before.modes)
     now = read_index(desk.place)
