@@ -226,6 +226,32 @@ def test_wherever_it_fails_files_and_index_are_put_back(kit, monkeypatch, where)
     assert files_of(kit.top) == wanted and (kit.top / ".git" / "index").read_bytes() == index
 
 
+@pytest.mark.parametrize("is_known", [True, False])
+def test_files_of_a_filter_that_only_the_repository_defines_are_put_back_too(kit, monkeypatch, is_known):
+    kit.git("config", "filter.up.clean", "tr a-z A-Z")
+    for name, data in {".gitattributes": "*.up filter=up\n", "a.up": "one\n", "gone.up": "gone\n"}.items():
+        os.utime(kit.write(name, data), (1, 1) if is_known else None)  # git need not look into what is older
+    kit.commit("filtered")
+    git = kit.runner()
+    take_and_keep(git)
+    kit.write("a.up", "two\n")
+    kit.write("new.up", "new\n")
+    os.unlink(kit.top / "gone.up")
+    wanted, index = files_of(kit.top), (kit.top / ".git" / "index").read_bytes()
+    real, left = restore.put_index, [1]
+
+    def fail(*given):
+        if left:
+            left.clear()
+            raise OSError(5, "no", "x")
+        real(*given)
+
+    monkeypatch.setattr(restore, "put_index", fail)
+    with pytest.raises(WorkspaceError, match="All files are again what they were before"):
+        in_place(git, "c1", "before", NOW)
+    assert files_of(kit.top) == wanted and (kit.top / ".git" / "index").read_bytes() == index
+
+
 def test_what_somebody_changed_meanwhile_is_not_put_back_and_the_way_back_is_named(kit, monkeypatch):
     git = kit.runner()
     take_and_keep(git)
@@ -423,3 +449,96 @@ def test_files_that_the_rules_of_the_checkpoint_ignore_stay(kit):
     assert listed == {".gitignore", "d/.gitignore", "later"}
     in_place(git, "c1", "before", NOW)
     assert files_of(kit.top) == wanted
+
+
+# --- snapshots of earlier versions, which say less
+
+
+def as_before(kit, name="c1"):
+    """Make a snapshot what an earlier version took of a clean tree: without bytes of files that git calls unchanged."""
+    ref = f"refs/holdfast/checkpoints/{name}"
+    beside = kit.git("rev-parse", f"{ref}^2")
+    rows = [row for row in kit.git("ls-tree", beside).split("\n") if not row.endswith("\traw")]
+    top = kit.git("mktree", stdin="\n".join(rows) + "\n")
+    body = kit.git("cat-file", "commit", beside).split("\n")
+    body = [f"tree {top}", *(line for line in body[1:] if not line.startswith("Holdfast-Exact"))]
+    older = kit.git("hash-object", "-t", "commit", "-w", "--stdin", stdin="\n".join(body) + "\n")
+    body = kit.git("cat-file", "commit", ref).replace(beside, older)
+    kit.git("update-ref", ref, kit.git("hash-object", "-t", "commit", "-w", "--stdin", stdin=body + "\n"))
+
+
+def with_line_ends(kit, setting):
+    """A file with line ends that git would not write, which git calls unchanged."""
+    if setting:
+        kit.git("config", "core.autocrlf", "input")
+    else:
+        kit.commit("rules", **{".gitattributes": "* text=auto\n"})
+    kit.commit("lf", **{"c.txt": b"a\nb\n", "n": "one\n"})
+    kit.write("c.txt", b"a\r\nb\r\n")
+    kit.git("add", "c.txt")
+    assert kit.git("status", "--porcelain") == ""
+
+
+@pytest.mark.parametrize("setting", [True, False])
+def test_bytes_of_which_an_older_snapshot_says_nothing_stay_as_they_are(kit, setting):
+    with_line_ends(kit, setting)
+    git = kit.runner()
+    take_and_keep(git)
+    as_before(kit)
+    kit.write("n", "two\n")
+    assert [change.path for change in preview(git, "c1")] == ["n"]
+    in_place(git, "c1", "before", NOW)
+    assert (kit.top / "c.txt").read_bytes() == b"a\r\nb\r\n" and (kit.top / "n").read_text() == "one\n"
+
+
+@pytest.mark.parametrize("setting", [True, False])
+def test_a_preview_lists_files_that_git_calls_the_same_and_that_get_other_bytes(kit, setting):
+    with_line_ends(kit, setting)
+    git = kit.runner()
+    take_and_keep(git)
+    assert preview(git, "c1") == []
+    kit.write("c.txt", b"a\nb\n")
+    take_and_keep(git, "c2")
+    assert preview(git, "c1") == [("c.txt", "modified", None)] and preview(git, "c2") == []
+    in_place(git, "c1", "before", NOW)
+    assert (kit.top / "c.txt").read_bytes() == b"a\r\nb\r\n" and preview(git, "c1") == []
+    assert preview(git, "c2") == [("c.txt", "modified", None)]
+    in_place(git, "c2", "again", NOW)
+    assert (kit.top / "c.txt").read_bytes() == b"a\nb\n"
+
+
+def test_bytes_that_were_too_many_to_keep_stay_as_they_are(kit):
+    with_line_ends(kit, setting=True)
+    git = kit.runner()
+    take_and_keep(git, "c1", Policy(largest=5))
+    assert preview(git, "c1") == []
+    in_place(git, "c1", "before", NOW)
+    assert (kit.top / "c.txt").read_bytes() == b"a\r\nb\r\n"
+
+
+def test_a_file_that_stands_for_a_link_stays_one_where_an_older_snapshot_cannot_tell(kit, tmp_path):
+    for name in ("link", "true", "gone"):
+        os.symlink("a.txt", kit.top / name)
+    kit.commit("links")
+    kit.git("config", "core.symlinks", "false")
+    for name in ("link", "gone"):
+        os.unlink(kit.top / name)
+        kit.write(name, "a.txt")
+    assert kit.git("status", "--porcelain") == ""
+    git = kit.runner()
+    take_and_keep(git)
+    tree = kit.git("rev-parse", "HEAD^{tree}")
+    body = kit.git("cat-file", "commit", "refs/holdfast/checkpoints/c1").split("\n")
+    body = "\n".join([f"tree {tree}", *body[1:]]) + "\n"
+    older = kit.git("hash-object", "-t", "commit", "-w", "--stdin", stdin=body)
+    kit.git("update-ref", "refs/holdfast/checkpoints/c1", older)
+    as_before(kit)
+    wanted = files_of(kit.top)
+    assert preview(git, "c1") == []
+    os.unlink(kit.top / "gone")
+    assert [change.path for change in preview(git, "c1")] == ["gone"]
+    in_place(git, "c1", "before", NOW)
+    assert files_of(kit.top) == wanted and (kit.top / "true").is_symlink() and not (kit.top / "link").is_symlink()
+    into_worktree(git, "c1", str(tmp_path / "back"))
+    assert kit.git("status", "--porcelain", at=tmp_path / "back") == ""
+    assert not (tmp_path / "back" / "link").is_symlink()

@@ -12,7 +12,8 @@ import pytest
 
 from holdfast.adapters.git import ws_odd
 from holdfast.adapters.git.restore import RestoreRefused, in_place, into_worktree
-from holdfast.adapters.git.workspace import drop, kept, take
+from holdfast.adapters.git.workspace import WorkspaceError, drop, kept, take
+from holdfast.adapters.git.ws_convert import Conversion
 from holdfast.adapters.git.ws_touched import touched
 from tests.adapters.git_kit import Kit
 from tests.adapters.test_restore import files_of
@@ -115,6 +116,20 @@ def test_so_it_does_where_attributes_came_after_it(kit):
     assert back == here
 
 
+@pytest.mark.parametrize("is_ignored", [False, True])
+def test_so_it_does_where_attributes_stand_in_a_file_that_git_does_not_track(kit, is_ignored):
+    kit.commit("lf", **{"sub/deep/f": b"a\nb\n"})
+    kit.write("sub/.gitattributes", "* text=auto\n")
+    if is_ignored:
+        kit.write(".git/info/exclude", ".gitattributes\n")
+    kit.write("sub/deep/f", CRLF)
+    kit.git("add", "sub/deep/f")
+    assert kit.git("status", "--porcelain") == ("" if is_ignored else "?? sub/.gitattributes")
+    take_and_keep(kit.runner())
+    into_worktree(kit.runner(), "c1", str(kit.top.parent / "back"))
+    assert (kit.top.parent / "back" / "sub" / "deep" / "f").read_bytes() == CRLF
+
+
 def test_so_it_does_where_the_filter_of_the_user_loses_something(kit):
     kit.git("config", "--global", "filter.upper.clean", "tr a-z A-Z")
     kit.commit("filtered", **{".gitattributes": "*.up filter=upper\n", "x.up": "words\n"})
@@ -130,6 +145,36 @@ def test_line_ends_that_change_while_git_calls_the_file_the_same_are_not_missed(
         back, here = brought_back(kit, git, f"c{number}")
         assert back == here and here[b"f"] == (False, data)
     assert not take(git, "same", NOW).is_new
+
+
+def test_a_file_that_vanishes_while_it_is_looked_at_is_simply_gone(kit, monkeypatch):
+    kit.commit("rules", **{".gitattributes": "* text=auto\n", "d/f": CRLF, "g": b"g\n"})
+    real = Conversion._is_readable
+
+    def vanish(self, path):
+        found = real(self, path)
+        if path == b"d/f":
+            shutil.rmtree(kit.top / "d", ignore_errors=True)
+        return found
+
+    monkeypatch.setattr(Conversion, "_is_readable", vanish)
+    assert "d/f" not in contents(kit, take_and_keep(kit.runner()))
+
+
+def test_a_file_that_vanishes_again_and_again_is_named_as_people_write_it(kit, monkeypatch):
+    kit.commit("rules", **{".gitattributes": "* text=auto\n", "f": CRLF})
+    real = Conversion._of_other_size
+
+    def vanish(self, blobs):
+        os.unlink(kit.top / "f")
+        try:
+            return real(self, blobs)
+        finally:
+            kit.write("f", CRLF)
+
+    monkeypatch.setattr(Conversion, "_of_other_size", vanish)
+    with pytest.raises(WorkspaceError, match=f"^{kit.top}/f cannot be read or written"):
+        take(kit.runner(), "c1", NOW)
 
 
 def test_files_of_a_filter_that_gives_back_what_it_took_are_not_stored_twice(kit):

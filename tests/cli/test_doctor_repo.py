@@ -234,6 +234,30 @@ def test_an_index_that_git_cannot_read_is_told_and_can_be_made_anew(repo, enviro
     assert (repo / "a.txt").read_text() == "changed\n" and (repo / ".holdfast").is_dir()
 
 
+def test_a_merge_goes_on_when_its_index_was_made_anew(repo, environ, mark):
+    run(["git", "checkout", "-q", "-b", "other"], repo, environ)
+    for branch, text in (("other", "theirs\n"), ("main", "ours\n")):
+        run(["git", "checkout", "-q", branch], repo, environ)
+        (repo / "readme.txt").write_text(text)
+        run(["git", "commit", "-q", "-a", "-m", text.strip()], repo, environ)
+    run(["git", "merge", "-q", "other"], repo, environ, code=1)
+    merged = (repo / ".git" / "MERGE_HEAD").read_text()
+    (repo / ".git" / "index").write_bytes(b"no index at all")
+    assert "in conflict" in helped(repo, environ)["sentence"]
+    assert (repo / ".git" / "MERGE_HEAD").read_text() == merged and "<<<<<<<" in (repo / "readme.txt").read_text()
+
+
+def test_an_index_that_is_made_anew_is_as_sparse_as_its_work_tree(repo, environ, mark):
+    (repo / "out").mkdir()
+    (repo / "out" / "x").write_text("x\n")
+    run(["git", "add", "out"], repo, environ)
+    run(["git", "commit", "-q", "-m", "out"], repo, environ)
+    run(["git", "sparse-checkout", "set", "--cone", "in"], repo, environ)
+    (repo / ".git" / "index").write_bytes(b"no index at all")
+    helped(repo, environ)
+    assert run(["git", "status", "--porcelain"], repo, environ) == ""
+
+
 @pytest.mark.parametrize("spoiled", ["main", "linked"])
 def test_the_index_that_is_made_anew_is_the_one_that_git_cannot_read(repo, environ, mark, tmp_path, spoiled):
     other = tmp_path / "other tree"
@@ -279,6 +303,60 @@ def test_a_work_tree_that_is_said_to_be_elsewhere_is_told(repo, environ, mark, t
     assert warned(repo, environ) == []
     run(["git", "config", "core.worktree", str(tmp_path)], repo, environ)
     assert str(tmp_path) in helped(repo, environ)["sentence"]
+
+
+@pytest.mark.parametrize("where", ["config", "included", "both"])
+@pytest.mark.parametrize("there", ["", "gone"])
+def test_wherever_that_is_said_and_whatever_is_there_it_can_be_unsaid(repo, environ, mark, tmp_path, where, there):
+    own, more = repo / ".git" / "config", tmp_path / "more settings"
+    for file, named in ((own, where != "included"), (more, where != "config")):
+        if named:
+            run(["git", "config", "--file", str(file), "core.worktree", str(tmp_path / there)], repo, environ)
+    if where != "config":
+        run(["git", "config", "--file", str(own), "include.path", str(more)], repo, environ)
+    sentence = helped(repo, environ)["sentence"]
+    assert (str(more) in sentence) == (where != "config") and (str(own) in sentence) == (where != "included")
+
+
+def test_a_file_system_that_is_read_only_is_told_once_and_no_command_is_given(repo, environ, mark):
+    begin = 'mount --bind . . && mount -o remount,bind,ro . && cd "$PWD" && exec "$@"'
+    command = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", begin, "sh"]
+    if subprocess.run([*command, "true"], cwd=repo, env=environ, capture_output=True, check=False).returncode:
+        pytest.skip("Nothing can be mounted here.")
+    done = subprocess.run(
+        [*command, sys.executable, "-m", "holdfast", "doctor", "--json"],
+        cwd=repo,
+        env=environ,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    found = [one for one in json.loads(done.stdout)["findings"] if one["check"] == "writable"]
+    assert [one["fix"] for one in found] == [""] and "read-only" in found[0]["sentence"], found
+    assert "chmod" not in done.stdout
+
+
+def test_a_half_made_worktree_that_may_be_in_use_is_told_and_left_alone(repo, environ, mark, tmp_path):
+    """Earlier versions left no token in git's record, so nobody can tell whose it is."""
+    path, note = tmp_path / "half made", repo / ".git" / "holdfast" / f"restoring-{mark['checkpoint_id']}-0"
+    run(["git", "worktree", "add", "-q", "--detach", "--no-checkout", str(path)], repo, environ)
+    (path / "a.txt").write_text("a\n")
+    note.write_bytes(os.fsencode(path) + b"\0")
+    for words in ((), ("--fix",)):
+        (found,) = warned(repo, environ, *words)
+        assert str(path) in found["sentence"] and found["fix"] == ""
+    assert (path / "a.txt").read_text() == "a\n" and note.exists()
+    for advice in re.findall("`(.*?)`", found["sentence"]):
+        follow(repo, environ, advice)
+    assert warned(repo, environ) == [] and not path.exists() and not note.exists()
+
+
+def test_a_ref_that_is_no_checkpoint_is_put_into_no_command(repo, environ, mark):
+    name = "a;touch${IFS}x"
+    run(["git", "update-ref", f"refs/holdfast/checkpoints/{name}", "HEAD"], repo, environ)
+    assert warned(repo, environ) == []
+    (found,) = [one for one in told(repo, environ, "doctor")["findings"] if name in one["sentence"]]
+    assert f"'refs/holdfast/checkpoints/{name}'" in found["sentence"] and "`" not in found["sentence"]
 
 
 @pytest.mark.parametrize("what", ["deleted", "overwritten", "overwritten again", "both overwritten"])

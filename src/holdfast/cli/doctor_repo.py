@@ -32,6 +32,7 @@ from holdfast.cli.doctor_tree import (
     stopped,
     unusable,
 )
+from holdfast.core import ids
 from holdfast.core.errors import HoldfastError
 from holdfast.core.events import KIND_OF, CheckpointStarted, Event, SnapshotKept
 from holdfast.core.position import WEAK
@@ -138,7 +139,10 @@ def mirrors(here: Here) -> Iterator[Finding]:
     bare = [(name, made.commit or "") for name, made in logged if name not in there]
     present = place.present([*(sha for _, sha in bare), *(one.sha for one in read)])
     bare = [(name, sha) for name, sha in bare if sha in present]
-    fix = f"{opening(place.sidecars)} && {FIX}" if is_closed(place.sidecars) else FIX
+    fix = FIX
+    if is_closed(place.sidecars):
+        first = opening(place.sidecars)
+        fix = f"{first} && {FIX}" if first else ""
     yield from listed("sidecars", bare, lambda one: (f"Checkpoint {one[0]} has no sidecar.", fix))
     known = {name for state in here.states for name in state.workspaces}
     strange = [one for one in read if one.checkpoint_id not in known and one.run_id not in here.logs.unread]
@@ -181,10 +185,19 @@ def snapshots(here: Here) -> Iterator[Finding]:
     )
     yield from listed(
         "checkpoints",
-        [name for name in kept if name not in known and not here.logs.unread],
+        [name for name in kept if name not in known and ids.is_id(name) and not here.logs.unread],
         lambda name: (
             f"Snapshot {name} is kept, and no log here knows it. It may be the only copy of somebody's files: "
             f"`holdfast restore {name}` brings them back into a work tree of their own, and it stays kept.",
+            "",
+        ),
+        OK,
+    )
+    yield from listed(
+        "checkpoints",
+        [name for name in kept if not ids.is_id(name)],
+        lambda name: (
+            f"{shlex.quote(workspace.REFS + name)} is not the name of a checkpoint. It is not Holdfast's, and is left alone.",
             "",
         ),
         OK,

@@ -111,8 +111,20 @@ def placed(place: GitWorkspace) -> Iterator[Finding]:
     said = [value for scope, name, value in place.git.settings if (scope, name) == ("local", "core.worktree")]
     there = os.path.realpath(os.path.join(place.place.common, said[-1])) if said else place.main
     if there != place.main:
-        told = f"git takes {there} for the work tree, as core.worktree says; Holdfast takes {place.main}, which holds .git."
-        yield Finding("work tree", WARN, told, "git config --unset-all core.worktree")
+        files = saying(place, "core.worktree")
+        told = (
+            f"git takes {there} for the work tree, as core.worktree says in {' and '.join(files)}; "
+            f"Holdfast takes {place.main}, which holds .git."
+        )
+        unsay = (shlex.join(["git", "config", "--file", file, "--unset-all", "core.worktree"]) for file in files)
+        yield Finding("work tree", WARN, told, " && ".join(unsay))
+
+
+def saying(place: GitWorkspace, name: str) -> list[str]:
+    """The files in which a setting of the repository stands: its own, or others that it includes."""
+    own = os.path.join(place.place.common, "config")
+    said = place.git("config", "--file", own, "--includes", "--show-origin", "-z", "--get-all", name).split(b"\0")
+    return [*dict.fromkeys(os.fsdecode(origin).removeprefix("file:") for origin in said[0:-1:2])]
 
 
 def indexes(place: GitWorkspace) -> Iterator[Finding]:
@@ -127,8 +139,12 @@ def broken_index(git: Git) -> Finding | None:
     if not finished.code:
         return None
     top, index = git.place.top, git.place.index_file
-    said = f"git cannot read {index}: {complaint(finished)}. It can be made anew from HEAD; what was staged is lost."
-    return Finding("index", WARN, said, f"{away(index)} && {shlex.join(['git', '-C', top, 'reset', '--quiet'])}")
+    said = (
+        f"git cannot read {index}: {complaint(finished)}. "
+        "It can be made anew from HEAD; what was staged is lost, and which files were in conflict."
+    )
+    again = ["git", "-C", top, "reset", "--quiet", "--", "."]  # for all paths: without any, it would end a merge
+    return Finding("index", WARN, said, f"{away(index)} && {shlex.join(again)}")
 
 
 def ignored(place: GitWorkspace) -> Iterator[Finding]:
@@ -158,8 +174,16 @@ def tracked(place: GitWorkspace) -> Iterator[Finding]:
 def writable(place: GitWorkspace) -> Iterator[Finding]:
     common = place.place.common
     ours = (os.path.dirname(place.sidecars), place.sidecars)
-    for folder in (*ours, common, *(os.path.join(common, name) for name in WRITTEN)):
-        if is_closed(folder):
+    every = (*ours, common, *(os.path.join(common, name) for name in WRITTEN))
+    closed = [folder for folder in every if is_closed(folder)]
+    fixed = [folder for folder in closed if is_read_only(folder)]
+    if fixed:
+        said = (
+            f"{fixed[0]} is on a file system that is mounted read-only. Nothing can be kept there until it is writable."
+        )
+        yield Finding("writable", WARN, said)
+    for folder in closed:
+        if folder not in fixed:
             yield Finding("writable", WARN, f"{folder} cannot be read and written.", opening(folder))
 
 
@@ -167,8 +191,13 @@ def is_closed(folder: str) -> bool:
     return os.path.isdir(folder) and not os.access(folder, os.R_OK | os.W_OK | os.X_OK)
 
 
+def is_read_only(folder: str) -> bool:
+    return bool(os.statvfs(folder).f_flag & os.ST_RDONLY)
+
+
 def opening(folder: str) -> str:
-    return shlex.join(["chmod", "u+rwx", folder])
+    """A command that lets us in; none where no permission would."""
+    return "" if is_read_only(folder) else shlex.join(["chmod", "u+rwx", folder])
 
 
 # --- work trees and hooks
@@ -181,6 +210,16 @@ def trees(place: GitWorkspace) -> Iterator[Finding]:
     begun = ws_intent.unfinished(place.git)
     yield from listed(
         "worktrees", begun, lambda one: (f"A restore into {one.path or 'a new folder'} was cut off.", FIX)
+    )
+    yield from listed("worktrees", ws_intent.doubtful(place.git), lambda one: (half_made(one.path), ""))
+
+
+def half_made(path: str) -> str:
+    """Somebody may have worked in it since, so what takes it away is for whoever has looked into it."""
+    remove = shlex.join(["git", "worktree", "remove", "--force", path])
+    return (
+        f"A restore into {path} was cut off, and it cannot be told whether somebody uses that folder since. It is left "
+        f"alone; some files may be missing in it. If nothing in it is yours, `{remove}` and then `{FIX}` take it away."
     )
 
 

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from holdfast.adapters.git import ws_modes
 from holdfast.adapters.git.restore_plan import Plan, RestoreRefused, elsewhere, plan_of, refuse_in_the_way
-from holdfast.adapters.git.restore_raw import convert_again, put_raw, raw_of
+from holdfast.adapters.git.restore_raw import convert_again, linked_as_here, put_raw, raw_of, rewritten
 from holdfast.adapters.git.restore_sparse import absent_now, absent_then, index_of, leave_out, without
 from holdfast.adapters.git.tree_put import put_tree
 from holdfast.adapters.git.workspace import (
@@ -149,7 +149,7 @@ def _fill(desk: Desk, parts: Parts) -> IndexFile:
     """All files. The index that belongs to them comes last, for it says that the worktree is whole."""
     desk.see_links()
     index = desk.path("tree")
-    desk.run("read-tree", parts.snapshot.tree, index=index)
+    desk.run("read-tree", linked_as_here(desk, parts), index=index)
     users = index_of(desk, parts)
     leave_out(desk, absent_then(desk, parts, users), "tree")
     desk.run("checkout-index", "--all", index=index)
@@ -188,7 +188,7 @@ def in_place(
         wanted, absent = index_of(desk, parts), absent_now(desk)
         here = without(desk, before.tree, absent, "here")
         leave_out(desk, absent, "index")
-        plan = plan_of(desk, here, _as_it_was(desk, parts, wanted))
+        plan = plan_of(desk, here, _as_it_was(desk, parts, wanted, here))
         refuse_in_the_way(desk, plan.differences, checkpoint_id)
         _keep_announced(git, keep_as, before, announce_kept)
         then = _modes_of(desk, parts)
@@ -203,10 +203,11 @@ def in_place(
     return Restored(desk.place.top, snapshot.sha, snapshot.branch, keep_as, tuple(_left_as_it_is(snapshot, plan)))
 
 
-def _as_it_was(desk: Desk, parts: Parts, users: IndexFile) -> Snapshot:
+def _as_it_was(desk: Desk, parts: Parts, users: IndexFile, here: str) -> Snapshot:
     """The snapshot, with just the files that were in the work tree: a sparse checkout may have left some out."""
     snapshot = parts.snapshot
-    return snapshot._replace(tree=without(desk, snapshot.tree, absent_then(desk, parts, users), "there"))
+    tree = linked_as_here(desk, parts, here)
+    return snapshot._replace(tree=without(desk, tree, absent_then(desk, parts, users), "there"))
 
 
 def _left_as_it_is(snapshot: Snapshot, plan: Plan) -> Iterator[str]:
@@ -245,7 +246,7 @@ def _or_put_back(desk: Desk, git: Git, before: Before, plan: Plan, checkpoint_id
         said = _sentence(error)
         kind = type(error) if isinstance(error, (RestoreRefused, WorkspaceError)) else WorkspaceError
         try:
-            _put_back(desk, git, before, plan)
+            _put_back(desk, git, before, plan, checkpoint_id)
         except (HoldfastError, OSError) as again:
             undo = f"What was here is kept: `holdfast restore {before.kept} --in-place` brings it back."
             why = _sentence(again)
@@ -266,10 +267,11 @@ def _sentence(error: HoldfastError | OSError | KeyboardInterrupt) -> str:
     return f"{str(error).rstrip('.')}."
 
 
-def _put_back(desk: Desk, git: Git, before: Before, plan: Plan) -> None:
+def _put_back(desk: Desk, git: Git, before: Before, plan: Plan, checkpoint_id: str) -> None:
     """Files that are what neither side has are left alone, and that is an error."""
-    put_tree(git, plan.tree, before.tree, is_torn=True)
-    put_raw(desk, raw_of(desk, read_parts(git, before.kept)))
+    raw, was = (raw_of(desk, read_parts(git, name)) for name in (before.kept, checkpoint_id))
+    put_tree(git, plan.tree, before.tree, is_torn=True, raw=raw, was=was)
+    put_raw(desk, raw)
     give_back(desk.place.top, before.modes)
     now = read_index(desk.place)
     if is_put(desk, now):
@@ -287,9 +289,11 @@ def preview(git: Git, checkpoint_id: str) -> list[Change]:
         found = gather(desk, _as_wide_as(parts))
         _refuse_other_head((found.head, found.branch), snapshot, checkpoint_id)
         here = without(desk, found.tree, absent_now(desk), "here")
-        rows = plan_of(desk, here, _as_it_was(desk, parts, index_of(desk, parts))).differences
-        refuse_in_the_way(desk, rows, checkpoint_id)
-    return [Change(os.fsdecode(row.path), KINDS[row.kind]) for row in rows]
+        plan = plan_of(desk, here, _as_it_was(desk, parts, index_of(desk, parts), here))
+        refuse_in_the_way(desk, plan.differences, checkpoint_id)
+        rows = [*((row.path, row.kind) for row in plan.differences)]
+        rows += [(path, "M") for path in rewritten(desk, parts, found.raw, plan)]
+    return [Change(os.fsdecode(path), KINDS[kind]) for path, kind in sorted(rows)]
 
 
 def _as_wide_as(parts: Parts) -> Policy:

@@ -1,11 +1,16 @@
-"""Files that git converts, brought back byte for byte: a snapshot keeps them as they were on disk, beside its tree."""
+"""Files that git converts, brought back byte for byte: a snapshot keeps them as they were on disk, beside its tree.
+
+Older snapshots do not say what every file was on disk. What they do not say is left as it is here, never guessed.
+"""
 
 from __future__ import annotations
 
 import functools
 import os
+from collections.abc import Iterable, Iterator, Mapping
 
 from holdfast.adapters.git.restore_plan import Plan
+from holdfast.adapters.git.tree_put import LINK, blob_id, look
 from holdfast.adapters.git.workspace import Parts, object_format
 from holdfast.adapters.git.ws_desk import Desk
 from holdfast.adapters.git.ws_objects import Maker
@@ -31,13 +36,69 @@ def _wanted(desk: Desk, maker: Maker, name: str, old: bytes) -> bytes | None:
 
 
 def convert_again(desk: Desk, parts: Parts, before: Parts, plan: Plan) -> None:
-    """Files whose bytes on disk were special then and are not now, although git calls them the same."""
-    then, now = (raw_of(desk, one) for one in (before, parts))
-    for path in sorted({*then} - {*now} - {*plan.left} - {row.path for row in plan.differences}):
+    """Files whose bytes on disk are special now and were not then, although git calls them the same."""
+    for path, data in _ordinary(desk, parts, raw_of(desk, before), plan):
+        put_bytes(desk, path, functools.partial(_unless_same, data))
+
+
+def _ordinary(desk: Desk, parts: Parts, now: Iterable[bytes], plan: Plan) -> Iterator[tuple[bytes, bytes]]:
+    """Those files, with what git writes for each. Where nobody noted what was special then, there are none."""
+    if parts.exact is None:
+        return
+    top = os.fsencode(desk.place.top)
+    for path in sorted(_same({*now} - {*raw_of(desk, parts)}, plan)):
         name = f"{parts.snapshot.tree}:{os.fsdecode(path)}"
         data = desk.run("cat-file", "--filters", "--end-of-options", name)
-        put_bytes(desk, path, functools.partial(_unless_same, data))
+        found = look(top, path).found
+        if found is not None and max(found.st_size, len(data)) <= parts.exact:
+            yield path, data
+
+
+def _same(paths: Iterable[bytes], plan: Plan) -> set[bytes]:
+    """Those that are in both trees, and the same."""
+    return {*paths} - {*plan.left} - {row.path for row in plan.differences}
 
 
 def _unless_same(data: bytes, old: bytes) -> bytes | None:
     return None if old == data else data
+
+
+def rewritten(desk: Desk, parts: Parts, now: Mapping[bytes, object], plan: Plan) -> list[bytes]:
+    """The files that git calls the same and whose bytes a restore in place would change. `now` are those that are special."""
+    top, maker = os.fsencode(desk.place.top), Maker(object_format(desk.git))
+    then = raw_of(desk, parts)
+    wanted = {path: then[path] for path in _same(then, plan)}
+    wanted |= {path: maker.name_of("blob", data) for path, data in _ordinary(desk, parts, now, plan)}
+    there = (path for path in wanted if look(top, path).found is not None)
+    return [path for path in there if blob_id(os.path.join(top, path), maker.format) != wanted[path]]
+
+
+# --- links
+
+
+def linked_as_here(desk: Desk, parts: Parts, here: str | None = None) -> str:
+    """The tree of a snapshot. An older one calls a link what may have been a file that stands for one, where the repository
+    is told that there are no links: then it is a link only if it is one here, in a tree of what is here.
+    """
+    tree = parts.snapshot.tree
+    if parts.exact is not None or not _has_no_links(desk):
+        return tree
+    sure = {*_links(desk, here)} if here else set()
+    unsure = {path: name for path, name in _links(desk, tree).items() if path not in sure}
+    if not unsure:
+        return tree
+    index = desk.path("linked")
+    desk.run("read-tree", tree, index=index)
+    listing = b"".join(b"100644 %s\t%s\0" % (name, path) for path, name in unsure.items())
+    desk.run("update-index", "-z", "--index-info", stdin=listing, index=index)
+    return desk.line("write-tree", "--missing-ok", index=index)
+
+
+def _has_no_links(desk: Desk) -> bool:
+    said = [value.lower() for _, name, value in desk.git.settings if name == "core.symlinks"]
+    return bool(said) and said[-1] in ("false", "no", "off", "0", "")
+
+
+def _links(desk: Desk, tree: str) -> dict[bytes, bytes]:
+    rows = (row.split(b"\t", 1) for row in desk.run("ls-tree", "-r", "-z", tree).split(b"\0") if row)
+    return {path: facts.split(b" ")[2] for facts, path in rows if facts.startswith(LINK)}

@@ -11,7 +11,7 @@ import copy
 import hashlib
 import os
 import stat
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import NamedTuple
 
@@ -32,6 +32,7 @@ _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _PIECE = 1 << 20
 _SHOWN = 5
+_NOTHING: Mapping[bytes, str] = {}
 
 
 class PutRefused(HoldfastError):
@@ -70,11 +71,19 @@ class Seen(NamedTuple):
 
 
 def put_tree(
-    git: Git, old: str, new: str, leave: Callable[[bytes], bool] = lambda path: False, is_torn: bool = False
+    git: Git,
+    old: str,
+    new: str,
+    leave: Callable[[bytes], bool] = lambda path: False,
+    is_torn: bool = False,
+    raw: Mapping[bytes, str] = _NOTHING,
+    was: Mapping[bytes, str] = _NOTHING,
 ) -> list[bytes]:
     """Bring the work tree from tree `old` to tree `new`; the paths in which they differ, but for those to leave alone.
 
     `is_torn`: somebody failed on the way to `old`, so a file that is not there may have been taken away by that.
+    `raw`: files that the caller makes what they were, byte for byte, so it does not matter what a filter would write:
+    path -> the id of those bytes. `was`: the same of the way to `old`.
     """
     own = Own(git)
     with open_desk(git, "put") as desk:
@@ -82,7 +91,7 @@ def put_tree(
             desk.see_links()  # as whoever failed did
         rows = [row for row in differences(desk, old, new) if row.path not in own and not leave(row.path)]
         if rows:
-            _Put(desk, old, new, rows, is_torn).go()
+            _Put(desk, old, new, rows, is_torn, raw, was).go()
     return [row.path for row in rows]
 
 
@@ -93,8 +102,17 @@ def _as_files(row: Difference) -> Difference:
 
 
 class _Put:
-    def __init__(self, desk: Desk, old: str, new: str, rows: Sequence[Difference], is_torn: bool) -> None:
-        self.desk, self.old, self.new, self.is_torn = desk, old, new, is_torn
+    def __init__(
+        self,
+        desk: Desk,
+        old: str,
+        new: str,
+        rows: Sequence[Difference],
+        is_torn: bool,
+        raw: Mapping[bytes, str],
+        was: Mapping[bytes, str],
+    ) -> None:
+        self.desk, self.old, self.new, self.is_torn, self.raw, self.was = desk, old, new, is_torn, raw, was
         self.top = os.fsencode(desk.place.top)
         self.modules = [row.path for row in rows if row.new_mode == GITLINK]
         self.rows = [_as_files(row) for row in rows]
@@ -108,7 +126,7 @@ class _Put:
     def go(self) -> None:
         coming = [row.path for row in self.rows if row.new_mode != ABSENT]
         self.staged = check_out(self.desk, "index", self.new, coming)
-        self._refuse_filters()
+        self._refuse_filters(self.paths.difference(self.raw))
         states = self._states()
         sync_paths([os.fsdecode(os.path.join(self.staged, path)) for path in self._files(coming)])
         for path in sorted(self.leaving, reverse=True):
@@ -126,10 +144,10 @@ class _Put:
 
     # --- looking
 
-    def _refuse_filters(self) -> None:
+    def _refuse_filters(self, paths: Collection[bytes]) -> None:
         """What a filter of the repository would make of a file nobody knows: it is not run."""
         strange = Conversion(self.desk, 0, b"").strange(filters_of_repository(self.desk.git.settings))
-        rows = [row for path, row in strange.items() if path in self.paths]
+        rows = [row for path, row in strange.items() if path in paths]
         if rows:
             raise PutRefused(rows)
 
@@ -154,8 +172,10 @@ class _Put:
         return {blob_id(os.path.join(self.top, path), self.format)}
 
     def _state(self, row: Difference, names: set[str]) -> str | None:
-        for state, mode, name in ((NEW, row.new_mode, row.new), (OLD, row.old_mode, row.old)):
-            if self._is_absent(row) if mode == ABSENT else self._has_mode(row.path, mode) and name in names:
+        sides = ((NEW, row.new_mode, row.new, self.raw), (OLD, row.old_mode, row.old, self.was))
+        for state, mode, name, raw in sides:
+            is_it = name in names or raw.get(row.path) in names
+            if self._is_absent(row) if mode == ABSENT else self._has_mode(row.path, mode) and is_it:
                 return state
         return OLD if self.is_torn and self.seen[row.path] == Seen(None) else None
 

@@ -12,7 +12,9 @@ work tree. That one has in its tree
     raw         the bytes on disk of the files that git converts on the way in and out
     ignored     the paths of ignored files that it holds, because they were asked for
 
-so that one ref keeps all of it from being collected. Refuses a ref that points at something else than it should.
+so that one ref keeps all of it from being collected. Its trailer `Holdfast-Exact` says up to which size `raw` has every
+file that needs it, and that links were told from files that stand for them; older snapshots do not say so. Refuses a ref
+that points at something else than it should.
 """
 
 from __future__ import annotations
@@ -106,7 +108,7 @@ def take_at(desk: Desk, checkpoint_id: str, seconds: int, policy: Policy) -> Sna
         return Snapshot(facts.sha, facts.tree, facts.head, facts.branch, None, found.left_out, is_new=False)
     maker = Maker(object_format(desk.git))
     held = _held(desk, maker, found)
-    beside = _beside(maker, held, found, seconds)
+    beside = _beside(maker, held, found, seconds, policy.largest)
     parents = [*([found.head] if found.head else []), beside]
     sha = maker.commit(found.tree, parents, seconds, _message(checkpoint_id, found))
     desk.run("unpack-objects", "-q", stdin=maker.pack())
@@ -193,12 +195,13 @@ def _tree_of(desk: Desk, name: str, rows: list[tuple[bytes, bytes, bytes]]) -> s
     return desk.line("write-tree", "--missing-ok", index=index)
 
 
-def _beside(maker: Maker, held: dict[str, list[str]], found: Gathered, seconds: int) -> str:
+def _beside(maker: Maker, held: dict[str, list[str]], found: Gathered, seconds: int, largest: int) -> str:
     if found.facts and held == found.facts.held:
         return found.facts.beside
     tree = maker.tree({name: (kind, target) for name, (kind, target) in held.items()})
     age = found.users.stamp.mtime_ns if found.users.stamp else 0
-    return maker.commit(tree, [], seconds, b"What is beside the work tree\n\nHoldfast-Index-Mtime: %d\n" % age)
+    trailers = b"Holdfast-Index-Mtime: %d\nHoldfast-Exact: %d\n" % (age, largest)
+    return maker.commit(tree, [], seconds, b"What is beside the work tree\n\n" + trailers)
 
 
 def _message(checkpoint_id: str, found: Gathered) -> bytes:
@@ -284,11 +287,15 @@ def kept(git: Git) -> dict[str, str]:
 
 
 class Parts(NamedTuple):
-    """A snapshot, taken apart: what its commit says and what is kept beside its tree (name -> id)."""
+    """A snapshot, taken apart: what its commit says and what is kept beside its tree (name -> id).
+
+    `exact`: it knows of every file up to this size whether it was on disk as git writes it. None: nobody noted that.
+    """
 
     snapshot: Snapshot
     beside: dict[str, str]
     index_mtime_ns: int
+    exact: int | None
 
 
 def read(git: Git, checkpoint_id: str) -> Snapshot:
@@ -306,12 +313,17 @@ def read_parts(git: Git, checkpoint_id: str) -> Parts:
     if commit.parents[:-1] != ((head,) if head else ()):
         raise NotASnapshot(f"{sha} says that HEAD was at {head}, but does not stand on it.")
     beside = parse_commit(git.body_of(commit.parents[-1], "commit"))
-    age = beside.trailers.get("Holdfast-Index-Mtime", b"0")
+    age, exact = (_number(beside, name) for name in ("Holdfast-Index-Mtime", "Holdfast-Exact"))
     held = _entries(git, beside.tree)
     snapshot = Snapshot(
         sha, commit.tree, head, branch, ref, _rows(git, held.get("left_out")), _rows(git, held.get("ignored"))
     )
-    return Parts(snapshot, held, int(age) if age.isdigit() else 0)
+    return Parts(snapshot, held, age or 0, exact)
+
+
+def _number(commit: Commit, name: str) -> int | None:
+    value = commit.trailers.get(name, b"")
+    return int(value) if value.isdigit() else None
 
 
 def _rows(git: Git, blob: str | None) -> tuple[str, ...]:

@@ -106,7 +106,7 @@ class Conversion:
         """Every file in which attributes of these paths may stand."""
         folders = {b""}
         for path in paths:
-            while path := os.path.dirname(path):
+            while (path := os.path.dirname(path)) and path not in folders:
                 folders.add(path)
         own = attribute_files(self.desk.git, self.desk.place)
         return {*map(os.fsencode, own), *(os.path.join(self.top, folder, SOURCE) for folder in folders)}
@@ -117,7 +117,7 @@ class Conversion:
         """Mode and id of the bytes on disk, for those of the other files in a listing that a checkout may write otherwise."""
         rows = [row.split(b"\t", 1) for row in listing.split(b"\0") if row]
         entries = {path: facts.split(b" ") for facts, path in rows}
-        said = self._words(path for path in entries if os.path.basename(path) == SOURCE)
+        said = self._words(entries)
         if not said and not self._is_autocrlf():
             return {}
         blobs = {
@@ -130,10 +130,10 @@ class Conversion:
         found = self._attributes(asked) if asked else {}
         return self._hashed([path for path, how in found.items() if self._may_differ(how, path in other)])
 
-    def _words(self, tracked: Iterable[bytes]) -> set[bytes]:
-        """Which attributes that convert stand in any file of attributes."""
-        inside = {*map(self._at, tracked)}
-        return {word for path in {*self._sources(()), *inside} for word in _words_in(path, path in inside)}
+    def _words(self, tracked: Collection[bytes]) -> set[bytes]:
+        """Which attributes that convert stand in any file of attributes around tracked files, be it tracked itself or not."""
+        inside = {self._at(path) for path in tracked if os.path.basename(path) == SOURCE}
+        return {word for path in {*self._sources(tracked), *inside} for word in _words_in(path, path in inside)}
 
     def _of_other_size(self, blobs: dict[bytes, bytes]) -> set[bytes]:
         """Where no line end is added on the way out, the same size means the same bytes."""

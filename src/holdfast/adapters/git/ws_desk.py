@@ -161,7 +161,9 @@ def open_desk(git: Git, name: str, home: str | None = None) -> Iterator[Desk]:
         with _folder(home, name, place) as (folder, lock):
             yield Desk(git, folder, lock)
     except OSError as error:
-        raise WorkspaceError(f"{error.filename or home} cannot be read or written: {error.strerror}.") from error
+        named = error.filename or home
+        named = os.fsdecode(named) if isinstance(named, bytes) else named
+        raise WorkspaceError(f"{named} cannot be read or written: {error.strerror}.") from error
 
 
 def other_top(git: Git) -> str | None:

@@ -21,7 +21,7 @@ from holdfast.adapters.probes.git_runner import Git, Repository
 
 REFS = "refs/holdfast/checkpoints/"
 LAST = "last.json"
-VERSION = 3
+VERSION = 4
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 

@@ -106,7 +106,7 @@ def gather(desk: Desk, policy: Policy) -> Gathered:
     for left in reversed(range(ATTEMPTS)):
         try:
             return _Gatherer(desk, policy).go()
-        except WorkspaceError:
+        except (WorkspaceError, FileNotFoundError, NotADirectoryError):  # a file may go while it is looked at
             if not left:
                 raise
             desk.clear()

@@ -198,6 +198,14 @@ def unfinished(git: Git) -> list[Intent]:
     return [intent for intent in _all_left(home) if not intent.path or intent.stands(git)]
 
 
+def doubtful(git: Git) -> list[Intent]:
+    """Worktrees that were begun and have no index yet, of which nobody can tell whether they are in use: none is removed."""
+    home = os.path.join(place_of(git).common, "holdfast")
+    left = [intent for intent in _all_left(home) if intent.path and not intent.stands(git)]
+    records = [(intent, records_of(git, intent.path)) for intent in left if os.path.isdir(intent.path)]
+    return [intent for intent, found in records if found and not any(map(_has_index, found))]
+
+
 def _all_left(home: str) -> list[Intent]:
     names = sorted(os.listdir(home)) if os.path.isdir(home) and not os.path.islink(home) else []
     found = [_left_behind(os.path.join(home, name)) for name in names if name.startswith(MARK)]
