@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.adapters.git import ws_odd
+from holdfast.adapters.git import ws_desk, ws_odd
 from holdfast.adapters.git.restore import RestoreRefused, in_place, into_worktree
 from holdfast.adapters.git.workspace import WorkspaceError, drop, kept, take
 from holdfast.adapters.git.ws_convert import Conversion
@@ -310,3 +310,17 @@ def test_links_come_back_as_links_where_a_setting_says_that_there_are_none(kit, 
     kit.write("tracked", "a.txt")
     in_place(git, "c1", "before", NOW)
     assert files_of(kit.top) == wanted
+
+
+def test_a_desk_that_goes_while_it_is_swept_fails_nobody_else(kit, monkeypatch):
+    git = kit.runner()
+    with ws_desk.open_desk(git, "other") as other:
+        home, folder = other.home, other.folder
+    os.mkdir(folder)
+
+    def gone(fd, kind, patience):
+        shutil.rmtree(folder, ignore_errors=True)
+        return True
+
+    monkeypatch.setattr(ws_desk, "wait_for", gone)
+    ws_desk.sweep(home, git.place)

@@ -253,7 +253,8 @@ def _sweep_one(folder: str, place: Repository) -> None:
     try:
         if wait_for(fd, fcntl.LOCK_EX, 0.0):
             release_index(folder, place)
-            shutil.rmtree(folder)
+            with suppress(FileNotFoundError):  # whoever worked there has come to an end, and removed it
+                shutil.rmtree(folder)
     finally:
         os.close(fd)
 
