@@ -209,12 +209,8 @@ class Workspace(Protocol):
         """Paths that changed since then only by commits of base branches, which a merge or a rebase brought."""
 
     def recovered(self, run_id: str) -> tuple[list[Known], tuple[str, ...]]:
-        """What mirrors know of the milestones of a run without a log; and, if the last of them is not sure, what to say of it."""
-
-    def mirrored(self, run_id: str | None = None) -> list[Known]:
-        """Milestones that mirrors name, of this run or of all, by index, up to the last that is in the history of HEAD.
-
-        Each is where it is now; one that is no longer there is as it was. Writes nothing.
+        """Milestones of a run that mirrors name, by index, up to the last that is in the history of HEAD; each where it is
+        now, or as it was. And, if the last of them is not sure, what to say of it. Writes nothing.
         """
 
     def look(

@@ -251,4 +251,4 @@ def test_of_two_milestones_with_one_number_the_newer_is_the_last(tmp_path):
     for name, at in (("a-new", "2026-01-01T10:00:00Z"), ("b-old", "2026-01-01T11:00:00+02:00")):
         place.write_sidecar(msgspec.structs.replace(sidecar(name, sha=sha, tree=tree), created_at=at))
     place.write_sidecar(sidecar("c-other", sha=sha, tree=tree, run_id="run-2", milestone_index=9))
-    assert [one.checkpoint_id for one in place.mirrored("run-1")] == ["b-old", "a-new"]
+    assert [one.checkpoint_id for one in place.recovered("run-1")[0]] == ["b-old", "a-new"]

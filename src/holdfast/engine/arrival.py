@@ -197,7 +197,7 @@ class Arrival:
     def _newer(self) -> list[Known]:
         state = self._book.state
         known = {name for name, _ in milestones(state)}
-        return [one for one in self._workspace.mirrored(state.run_id) if one.checkpoint_id not in known]
+        return [one for one in self._workspace.recovered(state.run_id)[0] if one.checkpoint_id not in known]
 
     def _catch_up(self, repo: str) -> Part:
         """The log knows some of the run's milestones, and mirrors know later ones: an old copy of the log was put back."""

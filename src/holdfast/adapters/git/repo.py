@@ -175,8 +175,8 @@ class GitWorkspace:
     def _others(self) -> list[str]:
         """The base branches, but for what this very branch was pushed to or comes from."""
         here = (self.git.head_ref() or "").removeprefix("refs/heads/")
-        tips = {ref: tip for ref, tip in self._bases().items() if not here or not ref.endswith(f"/{here}")}
-        mine = {tip for ref, tip in self._bases().items() if ref not in tips}
+        tips = self._bases()
+        mine = {tip for ref, tip in tips.items() if here and ref.endswith(f"/{here}")}
         return [tip for tip in tips.values() if tip not in mine]
 
     # --- looking
@@ -203,10 +203,6 @@ class GitWorkspace:
             )
             for one in by_age(read)
         ]
-
-    def mirrored(self, run_id: str | None = None) -> list[Known]:
-        """Milestones that mirrors know, where they are in the history of HEAD, by run and index."""
-        return [one for run in self.only_mirrored(only=run_id) for one in run.known]
 
     def recovered(self, run_id: str) -> tuple[list[Known], tuple[str, ...]]:
         for one in self.only_mirrored(only=run_id):
