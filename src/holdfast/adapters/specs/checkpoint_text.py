@@ -10,10 +10,10 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from holdfast.adapters.specs.edit import CannotEdit, Path, append, parsed, put
+from holdfast.adapters.specs.edit import CannotEdit, Path, append, put
 from holdfast.adapters.specs.emit import block, commit, flow, moment, number, quoted, scalar
 from holdfast.adapters.specs.texts import Text
-from holdfast.adapters.specs.yaml_text import Node, plain
+from holdfast.adapters.specs.yaml_text import Node, compose, plain
 from holdfast.core.spec import Checkpoint, Deferred, NextBatch, Reviewer, TaskRef
 from holdfast.core.spec_shapes import DONE, SPEC_NAMES, SPEC_PATHS, merged, read_checkpoint
 
@@ -143,16 +143,16 @@ class _Draft:
 
     def _bodies(self) -> Iterator[Path]:
         """The map under `checkpoint` if there is one, else the last document that is a map."""
-        maps = [(place, root) for place, root in enumerate(parsed(self.text)) if isinstance(root.value, dict)]
+        maps = [(place, root) for place, root in enumerate(compose(self.text)) if isinstance(root.value, dict)]
         yield from ((place, "checkpoint") for place, root in maps if "checkpoint" in root.value)
         yield from ((place,) for place, _ in maps[-1:])
 
     def body(self) -> Node:
-        node = parsed(self.text)[int(self.path[0])]
+        node = compose(self.text)[int(self.path[0])]
         return node.value["checkpoint"].node if len(self.path) > 1 else node
 
     def data(self) -> dict[str, Any]:
-        return merged([plain(root) for root in parsed(self.text)])
+        return merged([plain(root) for root in compose(self.text)])
 
     def set(self, names: Sequence[str], value: Any) -> None:
         """Under the first of these names that the file has, else under the first of them."""

@@ -6,7 +6,6 @@ Every change is text in, text out. Comments, order, quotes, unknown keys, anchor
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from functools import lru_cache
 from typing import Any, NamedTuple
 
 from holdfast.adapters.specs.emit import block, items, like
@@ -14,7 +13,6 @@ from holdfast.adapters.specs.unfold import unfolded
 from holdfast.adapters.specs.yaml_text import BadYaml, Entry, Node, compose, plain
 
 Path = tuple[str | int, ...]
-parsed = lru_cache(maxsize=2)(compose)  # one change after another is made to the same text
 
 
 class CannotEdit(Exception):
@@ -30,7 +28,7 @@ def put(text: str, path: Path, value: Any) -> str:
 
     A map in brackets gets a line for each entry first.
     """
-    documents = parsed(text)
+    documents = compose(text)
     parent = _parent(documents, path)
     if not parent.value:
         return _filled(text, path, parent, value)
@@ -44,7 +42,7 @@ def put(text: str, path: Path, value: Any) -> str:
 def unfold(text: str, path: Path) -> str:
     """Write what stands in brackets here, and around it, as one line for each entry. What is written so already stays."""
     for length in range(1, len(path) + 1):
-        documents = parsed(text)
+        documents = compose(text)
         node = documents[int(path[0])] if length == 1 else _entry(documents, path[:length]).node
         if node.flow and node.value:
             text = _checked(documents, _unfolded(text, documents, path[:length], node), (), path[:length])
@@ -117,7 +115,7 @@ def apply(text: str, edits: Sequence[Edit], documents: Sequence[Node]) -> str:
 
 def append(text: str, path: Path, item: Any) -> str:
     """Add an item (see `emit.items`) to a list in block style, or begin one where there is none."""
-    documents = parsed(text)
+    documents = compose(text)
     entry = _parent(documents, path).value.get(str(path[-1]))
     if entry is None or not entry.node.value or entry.node.is_nothing:
         return put(text, path, [item])
@@ -189,7 +187,7 @@ def _filled(text: str, path: Path, parent: Node, value: Any) -> str:
     if len(path) > 2:
         return put(text, path[:-1], {str(path[-1]): value})
     lines = block(str(path[-1]), value, 0)
-    return _checked(parsed(text), text[: parent.start] + _newline(text).join(lines) + text[parent.end :], [path])
+    return _checked(compose(text), text[: parent.start] + _newline(text).join(lines) + text[parent.end :], [path])
 
 
 def _added(text: str, path: Path, parent: Node, value: Any) -> str:
@@ -240,7 +238,7 @@ def _checked(before: Sequence[Node], after: str, paths: Sequence[Path], where: P
     """The text, if it reads back as what was there but for these places. `where` is what an error names."""
     meant, where = set(paths), (where or next(iter(paths), ()))
     try:
-        new = [plain(root) for root in parsed(after)]
+        new = [plain(root) for root in compose(after)]
     except BadYaml as error:
         raise CannotEdit(where, f"cannot be changed here ({error.problem})") from None
     for found in _differences([plain(root) for root in before], new, ()):

@@ -11,9 +11,10 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from holdfast.adapters.specs.edit import CannotEdit, append, parsed, put
+from holdfast.adapters.specs.edit import CannotEdit, append, put
 from holdfast.adapters.specs.emit import block, flow, number, quoted, scalar
 from holdfast.adapters.specs.texts import Text
+from holdfast.adapters.specs.yaml_text import compose
 from holdfast.core.review import LATER, Finding
 from holdfast.core.review import ORDER as WEIGHTS
 from holdfast.core.spec_shapes import SAID, read_deferred
@@ -46,7 +47,7 @@ def check(text: Text) -> None:
 
 def _added(draft: str, weight: str, item: dict[str, str]) -> str:
     """The text with one more finding, in the lists it belongs to."""
-    maps = [(place, root.value) for place, root in enumerate(parsed(draft)) if isinstance(root.value, dict)]
+    maps = [(place, root.value) for place, root in enumerate(compose(draft)) if isinstance(root.value, dict)]
     if not maps:
         raise CannotEdit(("issues",), "has no place in this file")
     place, top = next(((place, top) for place, top in maps if "issues" in top), maps[-1])

@@ -6,6 +6,7 @@ A file knows its bytes as they are: byte order mark, line ends and all. Writing 
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from holdfast.adapters.git.plain_files import opened
@@ -22,7 +23,7 @@ class Text(NamedTuple):
 
     path: str
     text: str
-    documents: list[Node]
+    documents: Sequence[Node]
     mark: str = ""
 
     @property

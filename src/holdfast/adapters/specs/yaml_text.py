@@ -6,6 +6,8 @@ Refuses with the line: what is not YAML, a key given twice, a key that is no tex
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any
 
 import yaml
@@ -14,6 +16,7 @@ from yaml._yaml import CParser
 MAX_BYTES = 8 * 1024 * 1024
 MAX_DEPTH = 100
 MAX_NODES = 250_000
+_REMEMBERED = 7  # texts: the files of a spec, and one of them as it is changed
 _NOTHING = frozenset({"", "~", "null", "Null", "NULL"})
 
 
@@ -60,8 +63,9 @@ class Entry:
         self.end = end
 
 
-def compose(text: str) -> list[Node]:
-    """The documents of a text. An empty one is nothing."""
+@lru_cache(maxsize=_REMEMBERED)
+def compose(text: str) -> Sequence[Node]:
+    """The documents of a text. An empty one is nothing. Nobody changes a node, so the same text has the same ones."""
     try:
         return _Composer(CParser(text)).documents()
     except yaml.MarkedYAMLError as error:
