@@ -160,14 +160,17 @@ def record(run_id: str, *events: Event, place: str | None = None) -> RunState:
         return log.record(*events)
 
 
-def set_witness_aside(where: config.Config) -> str | None:
-    """Move the witness away, so that the next writer makes a new one from the log; the old one is kept beside it."""
-    path = where.place + "-witness"
-    if where.on_server or not os.path.lexists(path):
-        return None
-    kept = f"{path}.kept-{system.now()[:19].replace(':', '')}-{os.urandom(3).hex()}"
-    os.rename(path, kept)
-    return kept
+def set_witness_aside(where: config.Config) -> list[str]:
+    """Move the witness away, so that the next writer makes a new one from the log; the old one is kept beside it.
+
+    With the database gone, its pages go the same way: they belong to no other one.
+    """
+    ends = () if where.on_server else ("-witness",) if os.path.lexists(where.place) else ("-witness", "-wal")
+    mark = f"kept-{system.now()[:19].replace(':', '')}-{os.urandom(3).hex()}"
+    moved = {path: f"{path}.{mark}" for end in ends if os.path.lexists(path := where.place + end)}
+    for path, kept in moved.items():
+        os.rename(path, kept)
+    return list(moved.values())
 
 
 def accept_losses(store: Store) -> Iterator[tuple[str, int, int]]:
@@ -181,9 +184,9 @@ def accept_losses(store: Store) -> Iterator[tuple[str, int, int]]:
 
 
 def has_store(where: config.Config) -> bool:
-    """Whether there is a store, sound or not. Writes nothing."""
+    """Whether there is a store, sound or not, or what is left of one. Writes nothing."""
     if not where.on_server:
-        return os.path.lexists(where.place)
+        return any(os.path.lexists(where.place + end) for end in ("", "-wal", "-witness"))
     try:
         open_configured(where, read_only=True).close()
     except NotFound:
