@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from functools import lru_cache
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from holdfast import config
 from holdfast.adapters import system
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from holdfast.core.redact import Redactor
     from holdfast.core.state import RunState
     from holdfast.engine.log import RunLog, World
+    from holdfast.stores.postgres import PostgresStore
 
 SHORTEST = 4  # characters that name a run by its beginning or its end
 _CANDIDATES = 6
@@ -175,11 +176,10 @@ def set_witness_aside(where: config.Config) -> list[str]:
 
 def accept_losses(store: Store) -> Iterator[tuple[str, int, int]]:
     """Let runs that were cut off be as long as their logs are now: run, events it had, events it has."""
-    if not isinstance(store, SqliteStore):
-        return
-    for run_id, had, has in store.shortened():
+    kept = cast("SqliteStore | PostgresStore", store)
+    for run_id, had, has in kept.shortened():
         state, _, _ = _slow("engine.log").read_head(store, run_id)
-        store.accept_loss(run_id, has, _slow("core.state").projection(state))
+        kept.accept_loss(run_id, has, _slow("core.state").projection(state))
         yield run_id, had, has
 
 
