@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from functools import lru_cache
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from holdfast import config
 from holdfast.adapters import system
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from holdfast.core.redact import Redactor
     from holdfast.core.state import RunState
     from holdfast.engine.log import RunLog, World
+    from holdfast.stores.postgres import PostgresStore
 
 SHORTEST = 4  # characters that name a run by its beginning or its end
 _CANDIDATES = 6
@@ -160,30 +161,32 @@ def record(run_id: str, *events: Event, place: str | None = None) -> RunState:
         return log.record(*events)
 
 
-def set_witness_aside(where: config.Config) -> str | None:
-    """Move the witness away, so that the next writer makes a new one from the log; the old one is kept beside it."""
-    path = where.place + "-witness"
-    if where.on_server or not os.path.lexists(path):
-        return None
-    kept = f"{path}.kept-{system.now()[:19].replace(':', '')}-{os.urandom(3).hex()}"
-    os.rename(path, kept)
-    return kept
+def set_witness_aside(where: config.Config) -> list[str]:
+    """Move the witness away, so that the next writer makes a new one from the log; the old one is kept beside it.
+
+    With the database gone, its pages go the same way: they belong to no other one.
+    """
+    ends = () if where.on_server else ("-witness",) if os.path.lexists(where.place) else ("-witness", "-wal")
+    mark = f"kept-{system.now()[:19].replace(':', '')}-{os.urandom(3).hex()}"
+    moved = {path: f"{path}.{mark}" for end in ends if os.path.lexists(path := where.place + end)}
+    for path, kept in moved.items():
+        os.rename(path, kept)
+    return list(moved.values())
 
 
 def accept_losses(store: Store) -> Iterator[tuple[str, int, int]]:
     """Let runs that were cut off be as long as their logs are now: run, events it had, events it has."""
-    if not isinstance(store, SqliteStore):
-        return
-    for run_id, had, has in store.shortened():
+    kept = cast("SqliteStore | PostgresStore", store)
+    for run_id, had, has in kept.shortened():
         state, _, _ = _slow("engine.log").read_head(store, run_id)
-        store.accept_loss(run_id, has, _slow("core.state").projection(state))
+        kept.accept_loss(run_id, has, _slow("core.state").projection(state))
         yield run_id, had, has
 
 
 def has_store(where: config.Config) -> bool:
-    """Whether there is a store, sound or not. Writes nothing."""
+    """Whether there is a store, sound or not, or what is left of one. Writes nothing."""
     if not where.on_server:
-        return os.path.lexists(where.place)
+        return any(os.path.lexists(where.place + end) for end in ("", "-wal", "-witness"))
     try:
         open_configured(where, read_only=True).close()
     except NotFound:

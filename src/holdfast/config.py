@@ -41,7 +41,9 @@ class Config(NamedTuple):
         if not self.on_server:
             return self.place
         scheme, _, rest = self.place.partition("://")
-        return f"{scheme}://{rest.partition('?')[0].rpartition('@')[2]}"
+        server, slash, path = rest.partition("/")
+        address = server.rpartition("@")[2] + slash + path  # a password may hold a question mark
+        return f"{scheme}://{address.partition('?')[0].rpartition('@')[2]}"
 
 
 def environment() -> Mapping[str, str]:

@@ -17,6 +17,7 @@ from holdfast.core.errors import StoreUnreadable
 from holdfast.engine import health
 from holdfast.engine.health import Seen, examine
 from holdfast.engine.log import verify_run
+from holdfast.testing.postgres import available, shared_server
 
 
 def levels(answer) -> dict[str, set[str]]:
@@ -133,6 +134,65 @@ def test_a_run_that_was_cut_off_is_found_and_accepted_only_by_the_word(holdfast,
     assert accepted.code == 0
     assert any("Accepted that run run-1" in sentence for sentence in accepted.data["done"])
     assert holdfast("verify", "--all").code == 0
+
+
+@pytest.mark.postgres
+@pytest.mark.skipif(available() is not None, reason=available() or "")
+@pytest.mark.parametrize("lost", ["seq = 6", "seq > 3", "true"])
+def test_a_run_that_was_cut_off_on_a_server_is_found_and_accepted_only_by_the_word(holdfast, make_run, lost):
+    server = shared_server()
+    with server.database() as holdfast.place:
+        make_run("run-1", ending="stopped")
+        make_run("run-2", ending="finished")
+        server.execute(
+            f"delete from holdfast.events where run_id = 'run-1' and {lost}", holdfast.place.rpartition("/")[2]
+        )
+        assert "fail" in sound(holdfast)["tails"]
+        assert holdfast("doctor", "--fix").code == 101
+        assert holdfast("verify", "--all").code == 100
+        accepted = holdfast("doctor", "--fix", "--accept-loss", "--json")
+        assert accepted.code == 0
+        assert any("Accepted that run run-1" in sentence for sentence in accepted.data["done"])
+        assert holdfast("verify", "--all").code == 0
+        make_run("run-3")
+        assert {run["run_id"] for run in holdfast("status", "--json").data["runs"]} >= {"run-2", "run-3"}
+
+
+def test_a_database_that_is_gone_beside_its_pages_and_its_witness_is_a_loss_and_no_new_one_takes_them_over(
+    holdfast, make_run, tmp_path
+):
+    place = holdfast.place
+    make_run("run-1", ending="stopped")
+    export = tmp_path / "run.jsonl"
+    assert holdfast("export", "run-1", str(export)).code == 0
+    place.unlink()
+    left = {path.name: path.read_bytes() for path in place.parent.iterdir()}
+    for command in (["status"], ["verify"], ["doctor"], ["doctor", "--fix"], ["import", str(export)]):
+        answer = holdfast(*command)
+        assert answer.code == 101, command
+        assert "the database file is gone" in answer.out + answer.err
+        assert {path.name: path.read_bytes() for path in place.parent.iterdir()} == left
+    accepted = holdfast("doctor", "--fix", "--accept-loss", "--json")
+    assert accepted.code == 0
+    kept = {path.read_bytes() for path in place.parent.glob("*.kept-*")}
+    assert kept == {left[f"{place.name}-wal"], left[f"{place.name}-witness"]}
+    assert holdfast("status", "--json").data["runs"] == []
+    assert holdfast("import", str(export)).code == 0
+    assert holdfast("verify").code == 0
+
+
+def test_a_witness_alone_and_pages_alone_are_remains_too(holdfast, make_run):
+    place = holdfast.place
+    make_run("run-1", ending="stopped")
+    place.unlink()
+    pages = place.with_name(f"{place.name}-wal")
+    kept = pages.read_bytes()
+    pages.unlink()
+    assert holdfast("status").code == 101
+    place.with_name(f"{place.name}-witness").unlink()
+    assert holdfast("status").code == 0
+    pages.write_bytes(kept)
+    assert holdfast("status").code == 101
 
 
 def test_accepting_a_loss_needs_fix(holdfast):

@@ -13,7 +13,7 @@ from pathlib import Path
 import click
 import pytest
 
-from holdfast import app
+from holdfast import app, config
 from holdfast.cli.main import perform
 from holdfast.cli.output import escape
 from holdfast.cli.verbs import VERBS, cli
@@ -92,6 +92,16 @@ def test_a_password_in_an_address_is_never_shown(holdfast):
     for arguments in (["status", "--json"], ["doctor", "--json"]):
         answer = holdfast(*arguments, HOLDFAST_STORE=place)
         assert "hunter2" not in answer.out + answer.err
+
+
+@pytest.mark.parametrize("password", ["hunt?er2", "hunt@er2", "hunt/er2", "hu?nt@er2", "hunt#er2", "a@hunt?er2"])
+def test_no_part_of_an_odd_password_is_shown(holdfast, password):
+    pytest.importorskip("psycopg")
+    place = f"postgresql://user:{password}@127.0.0.1:1/x?connect_timeout=1"
+    assert config.Config(place).shown == "postgresql://127.0.0.1:1/x"
+    answer = holdfast("status", HOLDFAST_STORE=place)
+    assert answer.code in (64, 72)
+    assert not {"hunt", "er2"} & set(re.findall("hunt|er2", answer.out + answer.err))
 
 
 def test_a_bad_witness_setting_is_refused(holdfast):

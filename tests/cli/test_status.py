@@ -172,3 +172,10 @@ def test_a_run_with_an_effect_of_unknown_outcome_is_shown_with_commands_that_can
     actions = holdfast("status", "run-1", "--json").data["run"]["next_actions"]
     assert actions[:2] == ["holdfast settle run-1 --done mail-1", "holdfast settle run-1 --not-done mail-1"]
     assert holdfast(*actions[0].split()[1:]).code == 0
+
+
+def test_a_run_that_its_process_left_unfinished_is_not_said_to_have_been_killed(holdfast, make_run):
+    make_run("run-1", ending="")
+    shown = holdfast("status", "run-1").out
+    assert "interrupted" in shown
+    assert "or it left the run unfinished" in shown

@@ -387,6 +387,37 @@ def test_a_known_shape_under_a_secret_name_keeps_its_own_kind():
     assert REDACTOR.value({"token": TOKENS["npm_token"] + " and"}) == {"token": "[redacted:token]"}
 
 
+@pytest.mark.parametrize("name", ["x-api-key", "Authorization", "PRIVATE-TOKEN", "DB_PASSWORD"])
+@pytest.mark.parametrize("value", ["k3k9-41xq-zz", "Bearer k3k9-41xq-zz"])
+def test_a_name_and_its_value_in_a_list_of_two_are_understood(name, value):
+    data = {"headers": [["accept", "text/html5"], [name, value], [name, value]]}
+    clean = Redactor().value(data)
+    assert "k3k9" not in repr(clean)
+    assert clean["headers"][0] == ["accept", "text/html5"]
+    assert [pair[0] for pair in clean["headers"]] == ["accept", name, name]
+    for body in (json.dumps(data).encode(), json.dumps(data, indent=1).encode()):
+        assert json.loads(Redactor().body(body)) == clean
+    assert Redactor().value(clean) == clean
+
+
+@pytest.mark.parametrize(
+    "items",
+    [
+        ["password", "email"],
+        ["token", "user_id"],
+        ["reset password", "task 12: send a mail"],
+        ["password", "k3k9-41xq-zz", "email"],
+        ["api_key", 12345678],
+        ["k3k9-41xq-zz", "password"],
+        ["retry_token", "0b5a1d4e-3a55-4c1f-9d1b-0f4f5ad0c9aa"],
+    ],
+)
+def test_two_names_beside_each_other_are_no_pair(items):
+    assert Redactor().value({"required": items}) == {"required": items}
+    body = json.dumps({"required": items}).encode()
+    assert Redactor().body(body) == body
+
+
 @pytest.mark.parametrize("order", [("name", "value"), ("value", "name")])
 def test_a_pair_of_name_and_value_is_understood(order):
     pair = {"name": "DB_PASSWORD", "value": "hunter2"}

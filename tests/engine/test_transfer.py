@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import base64
+import errno
 import hashlib
 import io
 import itertools
 import json
 import os
+import socket
 import stat
 import subprocess
 import sys
@@ -280,6 +282,40 @@ def test_a_file_that_comes_up_during_the_export_is_kept(make_store, tmp_path):
     with pytest.raises(errors.BadFile, match="already"):
         transfer.export_file(store, RUN, str(path), tick=lambda seq: path.write_text("precious") and None)
     assert path.read_text() == "precious"
+
+
+@pytest.mark.parametrize("force", [False, True])
+def test_what_is_no_file_is_never_replaced(make_store, tmp_path, force):
+    store = make_store()
+    a_run(store)
+    pipe, folder, door = tmp_path / "pipe", tmp_path / "folder", tmp_path / "door"
+    os.mkfifo(pipe)
+    folder.mkdir()
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(door))
+        for path in (pipe, folder, door):
+            before = path.stat()
+            with pytest.raises(errors.BadFile, match="not a regular file") as refused:
+                transfer.export_file(store, RUN, str(path), force=force)
+            assert "--force" not in refused.value.advice
+            assert path.stat().st_ino == before.st_ino
+    assert not list(tmp_path.glob(".*new-*"))
+
+
+def test_where_a_file_has_only_one_name_an_export_is_as_careful(make_store, tmp_path, monkeypatch):
+    def no_link(source, target):
+        raise PermissionError(errno.EPERM, "Operation not permitted")
+
+    store = make_store()
+    a_run(store)
+    monkeypatch.setattr(os, "link", no_link)
+    path, late = tmp_path / "run.jsonl", tmp_path / "late"
+    transfer.export_file(store, RUN, str(path))
+    assert path.read_bytes() == exported(store)
+    with pytest.raises(errors.BadFile, match="already"):
+        transfer.export_file(store, RUN, str(late), tick=lambda seq: late.write_text("precious") and None)
+    assert late.read_text() == "precious"
+    assert not list(tmp_path.glob(".*new-*"))
 
 
 def test_force_replaces_a_link_and_never_what_it_points_to(make_store, tmp_path):

@@ -435,6 +435,23 @@ def test_tables_of_another_hand_are_refused(url, what):
         PostgresStore(url)
 
 
+LACKING = {
+    "the row that names it": ("delete from holdfast.store", errors.StoreUnreadable),
+    "the table of events": ("drop table holdfast.events", errors.StoreForeign),
+    "the table of artifacts": ("drop table holdfast.artifacts", errors.StoreForeign),
+}
+
+
+@pytest.mark.parametrize("what", LACKING)
+@pytest.mark.parametrize("read_only", [False, True])
+def test_a_store_that_lacks_something_is_no_empty_one(url, what, read_only):
+    PostgresStore(url).close()
+    statement, named = LACKING[what]
+    sql(url, statement)
+    with pytest.raises(named):
+        PostgresStore(url, read_only=read_only)
+
+
 def test_a_database_that_is_not_utf_8_is_refused():
     server = shared_server()
     server.execute("create database ascii encoding 'SQL_ASCII' template template0")
@@ -509,6 +526,14 @@ def test_no_error_shows_the_password():
     with pytest.raises(errors.UsageError) as unreadable:
         PostgresStore("postgresql://holdfast:hunter2-hunter2@[::1/x?a")
     assert "hunter2" not in str(refused.value) + str(unreadable.value)
+
+
+@pytest.mark.parametrize("password", ["hunt@er2", "hunt/er2", "hu@nt/er2", "hu/nt@er2"])
+def test_a_password_that_would_have_to_be_encoded_is_refused_unseen(password):
+    with pytest.raises(errors.UsageError, match="cannot be read") as refused:
+        PostgresStore(f"postgresql://holdfast:{password}@127.0.0.1:1/work", read_only=True)
+    assert "er2" not in str(refused.value)
+    assert "%40" in refused.value.advice
 
 
 def test_nobody_listening_is_said_at_once():

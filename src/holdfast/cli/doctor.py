@@ -126,7 +126,7 @@ def repair_store(where: config.Config, accept_loss: bool) -> Iterator[str]:
         if not accept_loss:
             raise
         kept = app.set_witness_aside(where)
-        yield f"Accepted that events are lost. The witness that knows of them is kept as {kept}."
+        yield f"Accepted that events are lost. What knows of them is kept as {' and '.join(kept)}."
         store = app.open_configured(where)
     with closing(store):
         if store.facts().get("witness") in ("missing", "made again"):

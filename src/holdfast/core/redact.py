@@ -6,11 +6,11 @@ touches keys, numbers, hashes or ids, and it finds no secret whose shape, name o
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, TypeAlias
 
 from holdfast.core.secret_forms import bytes_pattern, raw, text_pattern
-from holdfast.core.secret_names import is_flag, kind_of_field, secret_values
+from holdfast.core.secret_names import is_flag, kind_of_field, names_its_value, secret_values
 from holdfast.core.secret_search import KINDS, SecretSearch, Span
 
 __all__ = ["JSON", "KINDS", "Redactor", "StreamRedactor", "secret_values"]
@@ -97,11 +97,12 @@ class Redactor:
         clean = self._value(item, key if isinstance(key, str) else None)
         return self._value(clean, pair) if pair and key in _PAIR_VALUES and isinstance(item, str) else clean
 
-    def _items(self, items: Iterable[JSON], name: str | None) -> Iterator[JSON]:
+    def _items(self, items: Sequence[JSON], name: str | None) -> Iterator[JSON]:
         flag: str | None = None
+        pair = len(items) == 2 and all(isinstance(item, str) for item in items) and names_its_value(*items)
         for item in items:
             yield self._value(item, flag if flag and isinstance(item, str) else name)
-            flag = item if isinstance(item, str) and is_flag(item) else None
+            flag = item if isinstance(item, str) and (pair or is_flag(item)) else None
 
 
 def _usable(value: str) -> bool:
@@ -148,7 +149,7 @@ _JSON_TOKEN = rb'"(?:[^"\\]++|\\.)*+"|[{}\[\],:]'
 class _Frame:
     """An open object or array: the name its strings stand under, and a name/value pair that is being collected."""
 
-    __slots__ = ("flag", "is_object", "key", "name", "pair_name", "pair_value")
+    __slots__ = ("commas", "flag", "is_object", "key", "name", "pair_name", "pair_value", "strings")
 
     def __init__(self, is_object: bool, name: str | None) -> None:
         self.is_object = is_object
@@ -157,6 +158,8 @@ class _Frame:
         self.flag: str | None = None
         self.pair_name: tuple[int, str] | None = None
         self.pair_value: tuple[int, int] | None = None
+        self.commas = 0
+        self.strings: list[tuple[int, int]] = []
 
 
 class _Body:
@@ -185,12 +188,20 @@ class _Body:
             self._close()
         elif mark == b",":
             frame.key = None
+            frame.commas += 1
 
     def _close(self) -> None:
         frame = self.frames.pop() if len(self.frames) > 1 else self.frames[0]
         if frame.pair_name and frame.pair_value:
             self._replace(frame.pair_value, frame.pair_name[1])
+        if not frame.is_object and frame.commas == 1 and len(frame.strings) == 2:
+            self._two(*frame.strings)
         self.frames[-1].flag = None
+
+    def _two(self, first: tuple[int, int], second: tuple[int, int]) -> None:
+        name = _text(self.body[slice(*first)])
+        if names_its_value(name, _text(self.body[slice(*second)])):
+            self._replace(second, name)
 
     def _string(self, start: int, end: int) -> None:
         frame = self.frames[-1]
@@ -200,6 +211,7 @@ class _Body:
             self._member(frame, frame.key or "", start, end)
         else:
             self._replace((start, end), frame.flag or frame.name)
+            frame.strings += [(start, end)] if len(frame.strings) < 3 else []
             item = _text(self.body[start:end]) if end - start < 82 else ""
             frame.flag = item if is_flag(item) else None
 

@@ -203,6 +203,20 @@ def kind_of_field(name: str, value: str) -> str | None:
     return None if kind is None or harmless(kind, value) else shown(kind)
 
 
+_ONE_WORD = r"(?i:(?:bearer|basic|token|digest) +)?\S+"
+
+
+def names_its_value(name: str, value: str) -> bool:
+    """`["X-Api-Key", "f3k9-..."]` is a name and its value; two names beside each other, or two sentences, are not."""
+    return (
+        len(name) <= _BACK
+        and " " not in name
+        and text_pattern(_ONE_WORD).fullmatch(value) is not None
+        and looks_random(value)
+        and kind_of_field(name, value) is not None
+    )
+
+
 def is_flag(text: str) -> bool:
     """Is this the command-line flag that takes a secret as its next argument?"""
     return text.startswith("-") and len(text) < 80 and " " not in text and name_kind(text) is not None

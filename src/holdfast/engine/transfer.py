@@ -6,9 +6,7 @@ sides. An import that was interrupted goes on when it is repeated. A log that di
 
 from __future__ import annotations
 
-import errno
 import os
-import secrets
 import shutil
 import stat
 import tempfile
@@ -27,17 +25,15 @@ from holdfast.core.errors import (
     NotFound,
     OperationReused,
     SequenceConflict,
-    StoreFull,
-    StoreReadOnly,
 )
 from holdfast.core.exchange import ARTIFACT_START, MAX_ARTIFACT_LINE, MAX_LINE, Artifact, End, Header, Reader
 from holdfast.core.state import projection
 from holdfast.core.wire import EXTENSION_PREFIX, GENESIS, place
 from holdfast.engine.log import TTL, Finding, World, chained
+from holdfast.engine.whole_file import file_errors, whole_file
 from holdfast.ports import Lease, Record, Store
 
 Tick = Callable[[int], object]
-_OTHER_PLACE = "Choose another place for the file. Nothing is left of it."
 _decode_object = msgspec.json.Decoder(dict[str, object]).decode
 
 
@@ -117,64 +113,8 @@ def _is_needed(record: Record) -> bool:
 
 def export_file(store: Store, run_id: str, path: str, force: bool = False, tick: Tick = no_tick) -> Exported:
     """Export into a file that appears whole or not at all, readable by its owner alone."""
-    if not force and os.path.lexists(path):
-        raise _exists(path)
-    folder, name = os.path.split(os.path.abspath(path))
-    draft = os.path.join(folder, f".{name[:100]}.new-{secrets.token_hex(8)}")
-    with _file_errors(path):
-        fd = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-        try:
-            with open(fd, "wb") as file:
-                done = export_run(store, run_id, file, tick)
-                file.flush()
-                os.fsync(fd)
-            _publish(draft, path, force)
-        finally:
-            if os.path.lexists(draft):
-                os.unlink(draft)
-        _sync_folder(folder)
-    return done
-
-
-def _publish(draft: str, path: str, force: bool) -> None:
-    if force:
-        os.replace(draft, path)
-        return
-    try:
-        os.link(draft, path)
-    except FileExistsError:
-        raise _exists(path) from None
-
-
-def _exists(path: str) -> BadFile:
-    return BadFile(path, None, "there is a file already", advice="Name another file, or add --force to replace it.")
-
-
-def _sync_folder(folder: str) -> None:
-    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
-
-
-_FILE_ERRORS: dict[int, tuple[type[StoreFull] | type[StoreReadOnly], str]] = {
-    errno.ENOSPC: (StoreFull, "the disk is full"),
-    errno.EDQUOT: (StoreFull, "the quota is used up"),
-    errno.EACCES: (StoreReadOnly, "the place cannot be written"),
-    errno.EPERM: (StoreReadOnly, "the place cannot be written"),
-    errno.EROFS: (StoreReadOnly, "the place cannot be written"),
-}
-
-
-@contextmanager
-def _file_errors(path: str) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        if (known := _FILE_ERRORS.get(error.errno or 0)) is None:
-            raise BadFile(path, None, f"it cannot be written ({error.strerror or error})") from error
-        raise known[0](path, known[1], advice=_OTHER_PLACE) from error
+    with whole_file(path, force) as file:
+        return export_run(store, run_id, file, tick)
 
 
 # --- import
@@ -198,7 +138,7 @@ def open_source(path: str) -> Iterator[BinaryIO]:
 def open_stream(stream: BinaryIO) -> Iterator[BinaryIO]:
     """Standard input, kept in a nameless file because an import reads its source more than once."""
     with tempfile.TemporaryFile() as file:
-        with _file_errors(tempfile.gettempdir()):
+        with file_errors(tempfile.gettempdir()):
             shutil.copyfileobj(stream, file)
             file.flush()
         yield file

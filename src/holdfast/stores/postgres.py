@@ -20,6 +20,7 @@ from holdfast.core.errors import (
     StoreError,
     StoreForeign,
     StoreReadOnly,
+    StoreUnreadable,
     TooLarge,
     UsageError,
 )
@@ -27,7 +28,7 @@ from holdfast.core.ids import check_digest, check_id, is_id
 from holdfast.ports import Head, Lease, Message, Owner, Projection, Record
 from holdfast.stores import blobs, postgres_tables
 from holdfast.stores.grouping import UNLISTED, check_message
-from holdfast.stores.postgres_commit import Appender
+from holdfast.stores.postgres_commit import Appender, showable
 from holdfast.stores.postgres_link import Link, PatientConnection
 from holdfast.stores.postgres_sql import PostgresLender
 from holdfast.stores.postgres_tables import SQL
@@ -92,8 +93,12 @@ class PostgresStore:
                 raise StoreForeign(self.place, f"the schema {self.schema} holds tables of somebody else")
             return 0
         version, self.store_id = _row(connection, "store") or (0, "")
+        if not self.store_id:
+            raise StoreUnreadable(self.place, "it does not say which store it is")
         if version > KNOWN_VERSION:
             raise NewerSchema(f"{self.place} schema {self.schema}", version, KNOWN_VERSION)
+        if version == KNOWN_VERSION and (missing := postgres_tables.OURS - tables):
+            raise StoreForeign(self.place, f"the table {min(missing)} is gone")
         if meddled:
             raise StoreForeign(self.place, f"the table {meddled[0]} has a trigger, rule or reference that is not ours")
         return int(version)
@@ -193,6 +198,16 @@ class PostgresStore:
 
     def strays(self) -> list[tuple[str, int, str]]:
         return [(run_id, last, UNLISTED) for run_id, last in self._all("strays", {})]
+
+    def shortened(self) -> list[tuple[str, int, int]]:
+        """Runs that once stood further than their log goes: run, events it had, events it has."""
+        return self._all("shortened", {})
+
+    def accept_loss(self, run_id: str, seq: int, projection: Projection) -> None:
+        """A person's decision: a run that was cut off is as long as its log now."""
+        self._check_writable()
+        values = {"run_id": run_id, "seq": seq, "genesis": _GENESIS, **projection._asdict()}
+        self._change("accept_loss", values | {"title": showable(projection.title)})
 
     # --- messages
 

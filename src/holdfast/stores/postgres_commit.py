@@ -100,7 +100,7 @@ class Appender:
             "expected": expected, "previous": known[1] if known and known[0] == expected else None,
             "seq": last.seq, "hash": last.hash, "at": last.at, "op": bytes.fromhex(first.op),
             "last_op": bytes.fromhex(last.op),
-            **shown._asdict(), "title": _shown(shown.title),
+            **shown._asdict(), "title": showable(shown.title),
         }  # fmt: skip
         if len(records) == 1:
             return values | {"kind": first.kind, "version": first.version, "body": _text(first)}
@@ -146,7 +146,7 @@ def _text(record: Record) -> str:
         raise BadRecord(f"Event {record.seq} of run {record.run_id}", f"its body is not UTF-8: {error}") from None
 
 
-def _shown(text: str) -> str:
+def showable(text: str) -> str:
     """PostgreSQL keeps no NUL and no lone surrogate in text; a list shows the replacement sign, the log is exact."""
     return text.replace("\0", "\ufffd").encode(errors="replace").decode()
 

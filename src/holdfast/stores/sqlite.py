@@ -21,7 +21,7 @@ from holdfast.stores.locks import LifeLocks
 from holdfast.stores.sqlite_commit import Committer, Holding
 from holdfast.stores.sqlite_file import SQL, Outdated, Reader
 from holdfast.stores.sqlite_sql import Lender
-from holdfast.stores.sqlite_writer import SEQ, SHIFT, Writer, check_witness, every, one
+from holdfast.stores.sqlite_writer import SEQ, SHIFT, Writer, check_gone, check_witness, every, one
 
 _PAGE = 512
 _LOOKS = 20
@@ -72,6 +72,7 @@ class SqliteStore:
     def _open_reading(self) -> None:
         path = self.path
         if not os.path.exists(path):
+            check_gone(path)
             raise NotFound("store", path)
         try:
             self._meet()

@@ -237,9 +237,14 @@ def _stamp(path: str) -> Stamp | None:
     return found.st_ino, found.st_size, found.st_mtime_ns
 
 
+def has_pages(path: str) -> bool:
+    """Whether the write-ahead file holds pages."""
+    return _at_rest(path) is None
+
+
 def needs_copy(path: str) -> bool:
     """A log with unmerged pages and no index of them can only be read by writing that index: read a copy instead."""
-    return _at_rest(path) is None and not os.path.exists(path + "-shm")
+    return has_pages(path) and not os.path.exists(path + "-shm")
 
 
 def copy_aside(path: str) -> tuple[str, str]:

@@ -62,6 +62,7 @@ class Writer:
         if os.path.exists(self.path):
             sqlite_file.look_first(self.path, self.patience)
         else:
+            check_gone(self.path)
             sqlite_file.create(self.path, os.urandom(16).hex(), now)
         known = os.path.exists(self.path + "-wal")
         self._connect()
@@ -230,6 +231,17 @@ def check_witness(connection: apsw.Connection, path: str) -> tuple[str, str]:
         if row != (sighting.hash, 1):
             raise TailLost(path, _loss(sighting, row))
     return store_id, MISSING if seen is None else LAGGING
+
+
+def check_gone(path: str) -> None:
+    """Refuse to take a store for new that has lost its database file: SQLite would lay its old pages over another one.
+
+    Whoever makes a store puts the database in its place before anything else, so it is looked for last.
+    """
+    remains = {"pages": sqlite_file.has_pages(path), "witness": sightings(path + "-witness")}
+    left = [name for name, found in remains.items() if found]
+    if left and not os.path.exists(path):
+        raise TailLost(path, f"the database file is gone, though its {' and its '.join(left)} can still be found")
 
 
 def _loss(sighting: Sighting, row: tuple[bytes, int] | None) -> str:

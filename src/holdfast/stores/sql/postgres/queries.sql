@@ -140,6 +140,25 @@ with recursive used as (
 select run_id, (select max(seq) from events where events.run_id = used.run_id)
 from used where run_id is not null and not exists (select from runs where runs.run_id = used.run_id and runs.seq > 0)
 
+-- runs whose head stands further than their events go
+-- name: shortened
+select run_id, seq, reached from (
+    select run_id, seq, coalesce((select max(events.seq) from events where events.run_id = runs.run_id), 0) as reached
+    from runs
+) as found where seq > reached
+
+-- a loss that a person accepted: what is there now is what there is. A snapshot of more is emptied, which is as good as none;
+-- to delete it would need a right that a writer does without
+-- name: accept_loss
+with emptied as (
+    update snapshots set seq = 0, data = '' where run_id = %(run_id)s and seq > %(seq)s
+)
+update runs
+set seq = %(seq)s, mission_id = %(mission_id)s, title = %(title)s, status = %(status)s, stop_reason = %(stop_reason)s,
+    steps_done = %(steps_done)s, steps_open = %(steps_open)s, effects_open = %(effects_open)s,
+    hash = coalesce((select hash from events where events.run_id = runs.run_id and events.seq = %(seq)s), %(genesis)s)
+where run_id = %(run_id)s and seq > %(seq)s
+
 -- a message is counted and left in one statement; the token is unique, so one that is repeated goes in once
 -- name: post
 with counted as (
