@@ -115,11 +115,17 @@ def test_the_next_agent_takes_over_from_one_whose_reports_cannot_be_read(tmp_pat
 
 def test_no_agent_delivers(tmp_path):
     settings = ('implement = ["scripted", "second"]', "report_retries = 0")
-    project = one(tmp_path, [], settings=settings, others={"second": {"implement/T1": [[]]}})
+    first, second = ([{"do": "say", "text": text}] for text in ("words of the first", "words of the second"))
+    project = one(tmp_path, first, settings=settings, others={"second": {"implement/T1": [second]}})
     handed = is_stop(project, project.run(), "worker_failed")
     assert (project.starts("implement/T1"), project.starts("implement/T1", "second")) == (1, 1)
     assert "artifact" in str(handed["signals"])
-    assert sum(text.startswith("batch-1/T1/implement: ") for text in project.notes()) == 2
+    assert "words of the second" in project.artifact(handed["related_artifacts"]["output"]).decode()
+    page = (project.top / ".holdfast" / "runs" / project.run_id / "stop.md").read_text()
+    assert "words of the second" in page.partition("## Last lines")[2]
+    notes = [text for text in project.notes() if text.startswith("batch-1/T1/implement: ")]
+    kept = [project.artifact(text.rpartition(" ")[2]).decode() for text in notes]
+    assert ["words of the first" in kept[0], "words of the second" in kept[1], len(kept)] == [True, True, 2]
 
 
 def test_nothing_changed_needs_something_to_show_for_it(tmp_path):

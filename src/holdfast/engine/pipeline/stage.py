@@ -42,6 +42,7 @@ ENDED: dict[str, tuple[type[Halt], str]] = {
     "stalled": (Halt, "stalled"),
     "stopped": (CutShort, "interrupted"),
 }
+OUTPUT = "output: artifact "
 _SHOWN = 8
 _TAIL = 1200
 _FOREVER = 10.0 * 365 * 86400
@@ -315,7 +316,8 @@ class Dispatch:
         """A try without a report, with its output: raw output is never thrown away."""
         output = self._desk.keep(answered.output) if answered.output else None
         said = {"agent": answered.agent, "ended_by": answered.ended_by, "why": answered.why[:400], "output": output}
-        self._desk.note(f"{self._order.name}: {answered.agent}, {said['ended_by']}: {said['why']}")
+        named = f"; {OUTPUT}{output}" if output else ""
+        self._desk.note(f"{self._order.name}: {answered.agent}, {said['ended_by']}: {said['why']}{named}")
         return said
 
     def _may_pass_on(self, answered: Answered) -> bool:
@@ -327,7 +329,7 @@ class Dispatch:
     def _problem(self, answered: Answered) -> Halt:
         refused = (Halt, "auth_expired" if answered.trouble == "auth" else "worker_failed")
         kind, reason = ENDED.get(answered.ended_by, refused)
-        outputs = [f"output: artifact {one['output']}" for one in self._tries[-1:] if one["output"]]
+        outputs = [f"{OUTPUT}{one['output']}" for one in self._tries[-1:] if one["output"]]
         return kind(reason, f"{self._order.name}: {answered.agent}: {answered.why}", *outputs)
 
     # --- limits
