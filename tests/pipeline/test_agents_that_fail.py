@@ -160,6 +160,16 @@ def test_without_waiting_the_run_says_until_when(tmp_path):
     assert slept.until[:16] in str(handed["signals"]) or slept.until[:16] in answer.out
 
 
+def test_a_provider_that_cannot_be_reached_is_no_usage_limit(tmp_path):
+    refused = [{"do": "complain", "text": "Error: connect ECONNREFUSED 127.0.0.1:1"}, {"do": "crash", "code": 1}]
+    project = one(tmp_path, refused, DONE)
+    for _ in range(2):  # as it is met, and as it goes on
+        answer = project.run("--no-wait")
+        is_stop(project, answer, "sleeping")
+        assert "usage limit" not in answer.out + answer.err
+    assert project.starts("implement/T1") == 1
+
+
 def test_a_wait_that_was_killed_is_waited_to_its_end(tmp_path):
     project = one(tmp_path, limit("You've hit your usage limit. Try again in 3s."), DONE)
     process = project.start("run", "text-kit", "--yes")

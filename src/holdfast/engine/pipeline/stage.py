@@ -6,9 +6,9 @@ there: they are kept, and whoever goes on is told of them. Nothing is rolled bac
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from itertools import count
+from itertools import count, takewhile
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -37,6 +37,7 @@ VOUCHED: dict[Kind, Report] = {  # where a person said that it was done; the rev
 }
 PAUSES = (30.0, 120.0, 300.0, 900.0, 1800.0)  # where nobody says how long a limit lasts
 WAITS = frozenset({"quota", "rate_limit", "network"})
+WAITING = {"limit": "quota_wait", "pause": "sleeping"}  # what a run stops for that does not stay for such a wait
 ENDED: dict[str, tuple[type[Halt], str]] = {
     "timeout": (Halt, "worker_timeout"),
     "stalled": (Halt, "stalled"),
@@ -338,29 +339,25 @@ class Dispatch:
         seconds = PAUSES[min(patience, len(PAUSES) - 1)]
         if answered.resets_at is not None:
             seconds = max(1.0, seconds_until(self._desk.now(), answered.resets_at))
-        self._sleep(self._next_wait(), seconds)
+        kind, sleeps = "pause" if answered.trouble == "network" else "limit", self._desk.run.state.sleeps
+        self._sleep(kind, next(name for name in self._waits(kind) if name not in sleeps), seconds)
 
     def _wait_out(self) -> None:
         """A wait that a process before this one began, and did not see the end of."""
         sleeps = self._desk.run.state.sleeps
-        for number in count(1):
-            name = self._wait_name(number)
-            if name not in sleeps:
-                return
-            if sleeps[name] is not None:
-                self._sleep(name, _FOREVER)
+        for kind in WAITING:
+            for name in takewhile(sleeps.__contains__, self._waits(kind)):
+                if sleeps[name] is not None:
+                    self._sleep(kind, name, _FOREVER)
 
-    def _next_wait(self) -> str:
-        sleeps = self._desk.run.state.sleeps
-        return next(name for number in count(1) if (name := self._wait_name(number)) not in sleeps)
+    def _waits(self, kind: str) -> Iterator[str]:
+        """The names that waits of a kind have, one after the other."""
+        return (f"{self._order.name}/{kind}-{number}" for number in count(1))
 
-    def _wait_name(self, number: int) -> str:
-        return f"{self._order.name}/limit-{number}"
-
-    def _sleep(self, name: str, seconds: float) -> None:
+    def _sleep(self, kind: str, name: str, seconds: float) -> None:
         until = self._desk.run.state.sleeps.get(name)
         self._desk.tell(Moment("wait", self._order.name, "", {"seconds": seconds, "until": until}))
-        self._desk.run.sleep(seconds, name=name, stay=self._desk.stay, reason="quota_wait")
+        self._desk.run.sleep(seconds, name=name, stay=self._desk.stay, reason=WAITING[kind])
 
     # --- finding out
 
