@@ -7,6 +7,7 @@ import time
 
 import pytest
 
+from holdfast.core import stops
 from holdfast.core.events import EffectFinished, EffectStarted, SleepEnded, SleepStarted
 from tests.pipeline.kit import CHAIN, ONE, QUICK, build, carrying, end, is_stop, report, review, wait_for, write
 
@@ -83,6 +84,20 @@ def test_a_stall_that_was_passed_by_itself_goes_on_to_the_end(tmp_path):
     project = one(tmp_path, [{"do": "hang"}], DONE, settings=('stall_after = "1s"',), more=more)
     assert project.run().code == 0
     assert project.starts("implement/T1") == 2
+
+
+def test_cancelled_while_it_waits_to_go_on_by_itself_it_ends_at_once(tmp_path):
+    more = '\n[auto_resume]\nmax = 3\ndelays = ["10m"]\n'
+    project = one(tmp_path, [{"do": "hang"}], DONE, settings=('stall_after = "1s"',), more=more)
+    process = project.start("run", "text-kit", "--yes")
+    wait_for(lambda: project.has_run and "RunStopped" in project.kinds())
+    try:
+        assert project.holdfast("cancel", project.run_id).code == 0
+        out, err = process.communicate(timeout=30)
+    finally:
+        process.kill()
+    assert process.returncode == stops.exit_code("cancelled"), err
+    assert b"cancelled" in out and project.starts("implement/T1") == 1
 
 
 # --- reports that cannot be read
