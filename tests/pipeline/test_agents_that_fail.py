@@ -231,6 +231,16 @@ def test_nobody_is_signed_in(tmp_path):
     assert project.resume().code == 0
 
 
+def test_what_every_try_of_a_stage_cost_is_told(tmp_path):
+    paid = {"do": "say", "text": "cost: 0.25"}
+    settings = ('implement = ["scripted", "second"]', "report_retries = 0")
+    project = one(tmp_path, [paid], settings=settings, others={"second": {"implement/T1": [paid, *DONE]}})
+    answer = project.run()
+    assert answer.code == 0 and "$0.50" in answer.err, answer.err
+    assert project.ended("batch-1/T1/implement")[0].receipt["money"] == 0.5
+    assert "$0.50" in project.holdfast("show", project.run_id).out
+
+
 def test_the_budget_of_money_is_kept_over_restarts(tmp_path):
     paid = [{"do": "say", "text": "cost: 0.75"}, *DONE]
     acts = {"implement/T1": paid, "implement/T3": paid, "review/*": [{"do": "say", "text": "cost: 0.5"}, review()]}

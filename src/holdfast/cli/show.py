@@ -95,7 +95,15 @@ def summary(state: RunState) -> list[tuple[str, object]]:
         ("cursor", state.cursor),
         ("resumes", state.resumes or None),
         ("notes", state.notes or None),
+        ("spent", spent(state)),
     ]
+
+
+def spent(state: RunState) -> str:
+    """As far as the agents say; nothing if they do not."""
+    tokens = f"{state.spent.tokens:,} tokens" if state.spent.tokens else ""
+    money = f"${state.spent.money:.2f}" if state.spent.money else ""
+    return ", ".join(filter(None, (tokens, money)))
 
 
 def lists(state: RunState) -> Iterator[tuple[str, list[str]]]:

@@ -174,6 +174,7 @@ class Dispatch:
         self._order = order
         self._left: Left | None = None
         self._tries: list[dict[str, Any]] = []
+        self._used = {"seconds": 0.0, "tokens": 0, "money": 0.0}
 
     @property
     def policy(self) -> Policy:
@@ -264,20 +265,13 @@ class Dispatch:
 
     def _receipt(self, answered: Answered) -> dict[str, Any]:
         desk, order = self._desk, self._order
-        used = {
-            "agent": answered.agent,
-            "seconds": answered.seconds,
-            "tokens": answered.tokens,
-            "money": answered.money,
-        }
-        desk.tell(Moment("end", order.name, "", used))
+        desk.tell(Moment("end", order.name, "", {"agent": answered.agent, **self._used}))
         return {
             "report": desk.keep_value(answered.report),
             "agent": answered.agent,
             "session": answered.session,
-            "seconds": round(answered.seconds, 1),
-            "tokens": answered.tokens,
-            "money": answered.money,
+            **self._used,
+            "seconds": round(self._used["seconds"], 1),
             "output": desk.keep(answered.output) if answered.output else None,
             "tries": self._tries,
             **({"unchanged": True} if self._changed_nothing(answered.report) else {}),
@@ -308,6 +302,8 @@ class Dispatch:
         return bool({*ground.changed(cwd, since)} - not_its)
 
     def _count(self, answered: Answered) -> None:
+        """What this try cost belongs to the stage, whether it delivers or not."""
+        self._used = {name: used + getattr(answered, name) for name, used in self._used.items()}
         if answered.tokens or answered.money:
             self._desk.run.spend(tokens=answered.tokens, money=answered.money, step_id=self._order.name)
 
