@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 from holdfast import app, config, spec_look
@@ -12,11 +13,12 @@ from holdfast.adapters.git.repo import GitWorkspace
 from holdfast.adapters.ground import put_away
 from holdfast.core.auto_resume import Halt
 from holdfast.core.diagnosis import Signal, diagnose
-from holdfast.core.errors import NotFound
+from holdfast.core.errors import InvalidId, NotFound
 from holdfast.core.events import RunResumed, RunStopped
 from holdfast.core.handoff import Context, Handoff, as_data, handoff
 from holdfast.core.shapes import RunState
 from holdfast.core.wire import decode
+from holdfast.engine.pipeline.stage import OUTPUT
 from holdfast.ports import Store
 
 _LINES = 12
@@ -56,7 +58,8 @@ def hand_over(store: Store, run_id: str, top: str) -> Result:
         raise NotFound("run", run_id)
     evidence, notes = _last_words(store, state)
     signals = [Signal("note", line) for line in notes]
-    handed = handoff(state, diagnose(state, evidence, signals), _context(state, evidence, notes))
+    context = _context(state, evidence, _agent_output(store, (*evidence, *reversed(notes))))
+    handed = handoff(state, diagnose(state, evidence, signals), context)
     written = handoffs.write(GitWorkspace(top, config.environment()).main, handed)
     return Result(run_id, handed, written.paths)
 
@@ -87,7 +90,16 @@ def _last_words(store: Store, state: RunState) -> tuple[tuple[str, ...], tuple[s
     return evidence, tuple(notes[-_LINES:])
 
 
-def _context(state: RunState, evidence: Sequence[str], lines: Sequence[str]) -> Context:
+def _agent_output(store: Store, said: Sequence[str]) -> tuple[str, tuple[str, ...]]:
+    """The artifact of what an agent printed that is named first, and its last lines."""
+    for digest in filter(None, (line.rpartition(OUTPUT)[2] for line in said if OUTPUT in line)):
+        with suppress(NotFound, InvalidId):
+            text = store.get_artifact(digest).decode("utf-8", "replace")
+            return digest, tuple(line for line in text.splitlines() if line.strip())[-_LINES:]
+    return "", ()
+
+
+def _context(state: RunState, evidence: Sequence[str], output: tuple[str, tuple[str, ...]]) -> Context:
     """Where it stood: the stage that the stop names, else the last one that was begun."""
     names = [known.step_id for known in state.effects.values()]
     said = next((line.partition(":")[0] for line in evidence), "")
@@ -100,6 +112,7 @@ def _context(state: RunState, evidence: Sequence[str], lines: Sequence[str]) -> 
         batch=batch,
         task=task,
         phase=phase,
-        last_lines=tuple(lines),
+        last_lines=output[1],
+        artifacts={"output": output[0]} if output[0] else {},
         progress={"batches": finished, "steps": state.steps_done, "events": state.seq},
     )

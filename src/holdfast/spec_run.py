@@ -35,6 +35,7 @@ from holdfast.core.retry import Budget
 from holdfast.core.settings import FILE, Settings
 from holdfast.core.shapes import RunState
 from holdfast.core.spec import Spec, refuse
+from holdfast.core.stops import is_resumable
 from holdfast.engine.pipeline.desk import Desk, Moment, Parts
 from holdfast.engine.pipeline.pipeline import work
 from holdfast.engine.stopping import Stopped
@@ -45,6 +46,7 @@ _POLICIES: dict[str, Policy] = {"code": "ignore", "vanished": "ignore", "argumen
 LOCK = "holdfast-run"
 WISH, IGNORED = "start/wish", "start/ignored"
 LONGEST_STAY = 7 * 86_400.0
+LOOK = 1.0  # seconds between two looks at a run that waits
 
 
 class DirtyWorktree(HoldfastError):
@@ -201,7 +203,8 @@ def perform(wish: Wish, job: Job, tell: Callable[[Moment], None]) -> Result:
 def _until_it_rests(store: Store, run_id: str, wish: Wish, job: Job, tell: Callable[[Moment], None]) -> Result:
     halts: list[Halt] = []
     while True:
-        _once(store, run_id, wish, job, tell)
+        if not halts or not _is_over(store, run_id):
+            _once(store, run_id, wish, job, tell)
         result = hand_over(store, run_id, job.top)
         if result.is_over:
             for sentence in put_trees_away(store, run_id):
@@ -214,7 +217,20 @@ def _until_it_rests(store: Store, run_id: str, wish: Wish, job: Job, tell: Calla
         if isinstance(following, No):
             return result
         tell(Moment("wait", "", following.why, {"seconds": following.seconds}))
-        time.sleep(following.seconds)
+        _pause(store, run_id, following.seconds)
+
+
+def _pause(store: Store, run_id: str, seconds: float) -> None:
+    """Wait, but not for a run that somebody ends meanwhile."""
+    end = time.monotonic() + seconds
+    while (left := end - time.monotonic()) > 0 and not _is_over(store, run_id):
+        time.sleep(min(left, LOOK))
+
+
+def _is_over(store: Store, run_id: str) -> bool:
+    head = store.head(run_id)
+    reason = None if head is None else head.projection.stop_reason
+    return reason is not None and not is_resumable(reason)
 
 
 def _which_run(store: Store, job: Job, new: bool) -> str:

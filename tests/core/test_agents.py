@@ -162,7 +162,19 @@ CODEX = [
 ]
 CLAUDE = [
     {"type": "system", "subtype": "init", "session_id": "c-1"},
-    {"type": "result", "is_error": False, "result": "well", "session_id": "c-2", "total_cost_usd": 0.25, "usage": {}},
+    {
+        "type": "result",
+        "is_error": False,
+        "result": "well",
+        "session_id": "c-2",
+        "total_cost_usd": 0.25,
+        "usage": {
+            "input_tokens": 1,
+            "output_tokens": 20,
+            "cache_creation_input_tokens": 300,
+            "cache_read_input_tokens": 4000,
+        },
+    },
 ]
 GEMINI = [
     {"type": "init", "session_id": "g-1"},
@@ -179,14 +191,26 @@ OPENCODE = [
     {"type": "text", "sessionID": "o-1", "part": {"text": "hi "}},
     {"type": "text", "sessionID": "o-1", "part": {"text": "there"}},
     {"type": "step_finish", "sessionID": "o-1", "part": {"cost": 0.5, "tokens": {"input": 3, "output": 4}}},
-    {"type": "step_finish", "sessionID": "o-1", "part": {"cost": 0.25, "tokens": {"input": 3, "output": 4}}},
+    {
+        "type": "step_finish",
+        "sessionID": "o-1",
+        "part": {"cost": 0.25, "tokens": {"input": 3, "output": 4, "cache": {"read": 50, "write": 6}}},
+    },
 ]
 HEARD = {
     "codex": (CODEX, ("t-1", "last", None, 20, ("oops", "failed"))),
-    "claude": (CLAUDE, ("c-1", "well", 0.25, None, ())),
+    "claude": (CLAUDE, ("c-1", "well", 0.25, 4321, ())),
     "gemini": (GEMINI, ("g-1", "Let me look.\nBEGIN_JSON\n{}", None, 5, ("bad",))),
-    "opencode": (OPENCODE, ("o-1", "hi there", 0.75, 14, ())),
+    "opencode": (OPENCODE, ("o-1", "hi there", 0.75, 70, ())),
 }
+
+
+def test_only_what_is_counted_over_a_session_is_taken_off():
+    """Each start of claude tells its own cost, and codex the tokens of the whole session."""
+    assert {name: shipped_profile(name).whole_session for name in ("claude", "codex")} == {
+        "claude": (),
+        "codex": ("tokens",),
+    }
 
 
 @pytest.mark.parametrize("name", HEARD)

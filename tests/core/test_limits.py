@@ -62,6 +62,9 @@ RESETS = {
     "available until 2026-11-16 18:00 UTC": "2026-11-16T18:00:00Z",
     "try again after 2026-11-16 12:00:00": "2026-11-16T17:00:00Z",
     "resets at 2026-99-16T18:00:00Z": None,
+    "You will regain access on 2026-12-01 at 00:00 UTC.": "2026-12-01T00:00:00Z",
+    "You've hit your limit · resets Nov 20, 1pm (Europe/Berlin)": "2026-11-20T12:00:59Z",
+    "You've hit your limit · resets 8:50pm (Europe/Berlin)": "2026-11-16T19:50:59Z",
     "no time at all": None,
 }
 
@@ -120,6 +123,8 @@ ERRORS = {
     "[API Error: You have exhausted your daily quota on this model.]\nPlease wait.": "quota",
     "[API Error: The model is overloaded. Please try again later.]": "rate_limit",
     "something else went wrong": "crash",
+    "Selected model is at capacity. Please try a different model.": "rate_limit",
+    "We're currently experiencing high demand, which may cause temporary errors.": "rate_limit",
 }
 
 
@@ -142,6 +147,18 @@ LINES = {
     "Claude usage limit reached|1794834000": "quota",
     "Please set an Auth method in your /home/me/.gemini/settings.json or a variable": "auth",
     "Invalid auth method selected.": "auth",
+    "You've hit your limit · resets 3pm (Europe/Berlin)": "quota",
+    "You’ve hit your limit for Claude messages. Limits will reset at 9:30 AM.": "quota",
+    "You've hit your weekly limit · resets Nov 20 at 3pm (UTC)": "quota",
+    "You're out of extra usage · resets 7pm (Europe/Berlin)": "quota",
+    "You have reached your specified API usage limits. You will regain access on 2026-12-01 at 00:00 UTC.": "quota",
+    "Monthly usage limit reached. Resets in 12 days.": "quota",
+    "Free usage exceeded, add credits": "quota",
+    'API Error: 429 {"type":"error","error":{"type":"rate_limit_error"}}': "rate_limit",
+    'API Error (529 {"type":"error","error":{"type":"overloaded_error"}})': "rate_limit",
+    "API Error: 500 Internal server error": "network",
+    "API Error: 401 Invalid authentication credentials": "auth",
+    "I've hit your limit of ten lines per function.": "crash",
     "E   assert 'rate limit exceeded' == 'ok'": "crash",
     "FAILED tests/test_limit.py::test_usage_limit_reached - rate limit exceeded": "crash",
     "AssertionError: assert rate limit exceeded": "crash",

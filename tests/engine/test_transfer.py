@@ -185,6 +185,22 @@ def test_artifacts_travel_with_the_run(make_store, tmp_path):
     assert there.get_artifact(hashlib.sha256(b"small").hexdigest()) == b"small"
 
 
+def test_artifacts_that_receipts_and_notes_name_travel_too(make_store, tmp_path):
+    here, there = make_store(), make_store()
+    a_run(here)
+    report, output, nowhere = here.put_artifact(b"report"), here.put_artifact(b"output"), "ab" * 32
+    with RunLog(here, RUN, a_world("later")) as log:
+        log.record(EffectStarted(effect_key="l", step_id="b"))
+        log.record(
+            EffectFinished(effect_key="l", receipt={"report": report, "tries": [{"output": output}], "tree": nowhere})
+        )
+        log.record(NoteRecorded(text=f"its output is artifact {here.put_artifact(b'words')}; {nowhere}f"))
+    take_in(there, exported(here), tmp_path)
+    kept = (report, output, hashlib.sha256(b"words").hexdigest())
+    assert [there.get_artifact(digest) for digest in kept] == [b"report", b"output", b"words"]
+    assert exported(there) == exported(here)
+
+
 def test_an_imported_run_can_go_on(make_store, tmp_path):
     here, there = make_store(), make_store()
     a_run(here)

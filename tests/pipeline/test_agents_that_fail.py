@@ -7,6 +7,7 @@ import time
 
 import pytest
 
+from holdfast.core import stops
 from holdfast.core.events import EffectFinished, EffectStarted, SleepEnded, SleepStarted
 from tests.pipeline.kit import CHAIN, ONE, QUICK, build, carrying, end, is_stop, report, review, wait_for, write
 
@@ -85,6 +86,20 @@ def test_a_stall_that_was_passed_by_itself_goes_on_to_the_end(tmp_path):
     assert project.starts("implement/T1") == 2
 
 
+def test_cancelled_while_it_waits_to_go_on_by_itself_it_ends_at_once(tmp_path):
+    more = '\n[auto_resume]\nmax = 3\ndelays = ["10m"]\n'
+    project = one(tmp_path, [{"do": "hang"}], DONE, settings=('stall_after = "1s"',), more=more)
+    process = project.start("run", "text-kit", "--yes")
+    wait_for(lambda: project.has_run and "RunStopped" in project.kinds())
+    try:
+        assert project.holdfast("cancel", project.run_id).code == 0
+        out, err = process.communicate(timeout=30)
+    finally:
+        process.kill()
+    assert process.returncode == stops.exit_code("cancelled"), err
+    assert b"cancelled" in out and project.starts("implement/T1") == 1
+
+
 # --- reports that cannot be read
 
 
@@ -115,11 +130,17 @@ def test_the_next_agent_takes_over_from_one_whose_reports_cannot_be_read(tmp_pat
 
 def test_no_agent_delivers(tmp_path):
     settings = ('implement = ["scripted", "second"]', "report_retries = 0")
-    project = one(tmp_path, [], settings=settings, others={"second": {"implement/T1": [[]]}})
+    first, second = ([{"do": "say", "text": text}] for text in ("words of the first", "words of the second"))
+    project = one(tmp_path, first, settings=settings, others={"second": {"implement/T1": [second]}})
     handed = is_stop(project, project.run(), "worker_failed")
     assert (project.starts("implement/T1"), project.starts("implement/T1", "second")) == (1, 1)
     assert "artifact" in str(handed["signals"])
-    assert sum(text.startswith("batch-1/T1/implement: ") for text in project.notes()) == 2
+    assert "words of the second" in project.artifact(handed["related_artifacts"]["output"]).decode()
+    page = (project.top / ".holdfast" / "runs" / project.run_id / "stop.md").read_text()
+    assert "words of the second" in page.partition("## Last lines")[2]
+    notes = [text for text in project.notes() if text.startswith("batch-1/T1/implement: ")]
+    kept = [project.artifact(text.rpartition(" ")[2]).decode() for text in notes]
+    assert ["words of the first" in kept[0], "words of the second" in kept[1], len(kept)] == [True, True, 2]
 
 
 def test_nothing_changed_needs_something_to_show_for_it(tmp_path):
@@ -152,6 +173,16 @@ def test_without_waiting_the_run_says_until_when(tmp_path):
     handed = is_stop(project, answer, "quota_wait")
     (slept,) = [event for event in project.events() if isinstance(event, SleepStarted)]
     assert slept.until[:16] in str(handed["signals"]) or slept.until[:16] in answer.out
+
+
+def test_a_provider_that_cannot_be_reached_is_no_usage_limit(tmp_path):
+    refused = [{"do": "complain", "text": "Error: connect ECONNREFUSED 127.0.0.1:1"}, {"do": "crash", "code": 1}]
+    project = one(tmp_path, refused, DONE)
+    for _ in range(2):  # as it is met, and as it goes on
+        answer = project.run("--no-wait")
+        is_stop(project, answer, "sleeping")
+        assert "usage limit" not in answer.out + answer.err
+    assert project.starts("implement/T1") == 1
 
 
 def test_a_wait_that_was_killed_is_waited_to_its_end(tmp_path):
@@ -198,6 +229,16 @@ def test_nobody_is_signed_in(tmp_path):
     project = one(tmp_path, SIGNED_OUT, DONE)
     is_stop(project, project.run(), "auth_expired")
     assert project.resume().code == 0
+
+
+def test_what_every_try_of_a_stage_cost_is_told(tmp_path):
+    paid = {"do": "say", "text": "cost: 0.25"}
+    settings = ('implement = ["scripted", "second"]', "report_retries = 0")
+    project = one(tmp_path, [paid], settings=settings, others={"second": {"implement/T1": [paid, *DONE]}})
+    answer = project.run()
+    assert answer.code == 0 and "$0.50" in answer.err, answer.err
+    assert project.ended("batch-1/T1/implement")[0].receipt["money"] == 0.5
+    assert "$0.50" in project.holdfast("show", project.run_id).out
 
 
 def test_the_budget_of_money_is_kept_over_restarts(tmp_path):

@@ -114,12 +114,53 @@ def test_one_that_may_be_repeated_is_run_again(project):
     assert (answer.code, times(project)) == (0, 2), answer
 
 
-def test_ctrl_c_ends_it_and_says_so(project):
-    answer = killed(project, signal.SIGINT)
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_ctrl_c_a_closed_terminal_and_a_shutdown_end_it_and_say_so(project, number):
+    answer = killed(project, number)
     assert answer.code == 130, answer
     assert carrying(project.run_id) == [] and len(project.run_ids()) == 1
     after = run(project, *WAITS)
     assert after.code == stops.exit_code("effect_unknown"), after
+
+
+def test_what_it_prints_goes_through_byte_for_byte(project):
+    code = "import os; os.write(1, bytes(range(256)) + b'no end of a line')"
+    done = project.start("run", "--", sys.executable, "-c", code)
+    assert done.communicate(timeout=60)[0] == bytes(range(256)) + b"no end of a line"
+
+
+def test_its_standard_input_is_empty(project):
+    assert python(project, "import sys; print(repr(sys.stdin.read()))").out == "''\n"
+
+
+def test_resumed_it_is_the_same_step_and_not_begun_behind_the_log(project):
+    """What nobody knows the outcome of is not started again, whichever verb is asked."""
+    killed(project)
+    answer = project.holdfast("resume", project.run_id, "--", *WAITS)
+    assert answer.code == stops.exit_code("effect_unknown"), answer
+    assert times(project) == 1 and carrying(project.run_id) == []
+    (effect,) = (event for event in project.events() if type(event).__name__ == "EffectSettled")
+    assert effect.evidence.endswith(" was ended"), effect
+
+
+def test_resumed_after_it_failed_it_is_tried_again_in_the_same_run(project):
+    code = f"import sys; {COUNT}; sys.exit(len(open('count').read()) < 2)"
+    assert python(project, code).code == stops.exit_code("step_failed")
+    answer = project.holdfast("resume", project.run_id, "--", sys.executable, "-c", code)
+    assert (answer.code, times(project), len(project.run_ids())) == (0, 2, 1), answer
+    assert "RunFinished" in [type(event).__name__ for event in project.events()]
+
+
+def test_another_command_does_not_go_on_with_it(project):
+    assert python(project, f"import sys; {COUNT}; sys.exit(1)").code == stops.exit_code("step_failed")
+    answer = project.holdfast("resume", project.run_id, "--", sys.executable, "-c", COUNT)
+    assert answer.code == stops.exit_code("usage_error") and times(project) == 1, answer
+
+
+def test_what_may_be_repeated_may_be_repeated_by_resume_too(project):
+    killed(project, options=("--policy", "idempotent"))
+    answer = project.holdfast("resume", project.run_id, "--", *WAITS)
+    assert (answer.code, times(project)) == (0, 2), answer
 
 
 def test_a_spec_and_a_command_are_not_both_given(project):

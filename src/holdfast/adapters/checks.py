@@ -29,12 +29,12 @@ class Commands:
         cwd: str,
         timeout: float = FOREVER,
         should_stop: Callable[[], bool] = lambda: False,
-        hear: Callable[[Sequence[str], bool], None] = lambda lines, is_error: None,
+        pass_on: Callable[[bytes, bool], None] = lambda data, is_error: None,
     ) -> Ran:
         """Run it to its end. What a dead process left running under this key is ended first. Raises KeyboardInterrupt."""
         self.end_what_is_left(key)
         outcome = dispatch(
-            self._order(key, command, cwd, timeout), self._redactor, Ears(should_stop=should_stop, hear=hear)
+            self._order(key, command, cwd, timeout), self._redactor, Ears(should_stop=should_stop, pass_on=pass_on)
         )
         if outcome.interrupted:
             raise KeyboardInterrupt

@@ -25,7 +25,7 @@ from holdfast.cli.render import pairs, short, table
 from holdfast.core import stops
 from holdfast.core.errors import HoldfastError, InvalidId, LeaseHeld, NotFound
 from holdfast.core.events import DriftFound
-from holdfast.core.ids import SPEC
+from holdfast.core.ids import COMMAND, SPEC
 from holdfast.core.position import DEEPEN
 from holdfast.core.repo_drift import NO_BRANCH
 from holdfast.engine.people import Ambiguous, Look, look
@@ -97,6 +97,10 @@ def command(
     if only_plan or not behind:
         show_plan(seen, as_json, repositories)
         return
+    if seen.plan.mission_id.startswith(COMMAND):
+        more |= {"HOLDFAST_PLAN": approve} if approve else {}
+        commands = import_module("holdfast.cli.run_command")
+        raise SystemExit(commands.go_on(seen.plan.run_id, seen.plan.mission_id, behind, more, as_json))
     become(behind, seen.plan.run_id, surroundings(seen.plan.run_id, where, approve) | more, as_json)
 
 

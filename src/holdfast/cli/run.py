@@ -6,10 +6,7 @@ Started again it goes on where it stopped: an unfinished run of the spec is take
 from __future__ import annotations
 
 import os
-import signal
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from importlib import import_module
 from typing import Any
 
@@ -19,6 +16,7 @@ from holdfast.cli import progress
 from holdfast.cli.behind import TakesCommand, words_behind
 from holdfast.cli.output import emit, escape, json_option, say
 from holdfast.cli.render import paint, table
+from holdfast.cli.signals import ended_like_by_ctrl_c
 from holdfast.core.errors import UsageError
 from holdfast.core.spec import summary_of
 
@@ -110,21 +108,6 @@ def go(specs: Any, wish: Any, as_json: bool) -> int:
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - for the rest of this process
     code: int = result.exit_code
     return code
-
-
-@contextmanager
-def ended_like_by_ctrl_c() -> Iterator[None]:
-    """A terminal that is closed, or a machine that shuts down, ends a run as Ctrl-C does: agents are ended, the log says so."""
-    kept = {number: signal.signal(number, _interrupt) for number in (signal.SIGTERM, signal.SIGHUP)}
-    try:
-        yield
-    finally:
-        for number, handler in kept.items():
-            signal.signal(number, handler)
-
-
-def _interrupt(number: int, frame: Any) -> None:
-    raise KeyboardInterrupt
 
 
 def show(result: Any) -> None:

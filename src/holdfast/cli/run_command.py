@@ -1,7 +1,7 @@
 """`holdfast run -- COMMAND`: any one command as a durable step. Its output goes through, and is kept.
 
 Killed while it runs, nobody knows what it did: started again, the run says so and stops, unless the command was declared
-as one that may be repeated. The command comes from the command line, never from a store.
+as one that may be repeated. The command comes from the command line, never from a store. Its standard input is empty.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import shlex
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from itertools import count
@@ -19,27 +19,28 @@ from holdfast import app, config, live
 from holdfast.adapters.agents.installed import find_program
 from holdfast.adapters.checks import FOREVER, Commands
 from holdfast.cli.output import emit
+from holdfast.cli.signals import ended_like_by_ctrl_c
 from holdfast.core.canonical import canonical, digest
 from holdfast.core.errors import UsageError
+from holdfast.core.ids import COMMAND
 from holdfast.core.values import Answer
 from holdfast.engine.run import Run
 from holdfast.engine.stopping import Stopped
 
-MISSION = "command."
-Hear: TypeAlias = Callable[[Sequence[str], bool], None]
+PassOn: TypeAlias = Callable[[bytes, bool], None]
 
 
 class Command:
     """The command, in the form that the gate to the world takes."""
 
-    def __init__(self, argv: Sequence[str], policy: Any, run: Run, commands: Commands, hear: Hear) -> None:
+    def __init__(self, argv: Sequence[str], policy: Any, run: Run, commands: Commands, pass_on: PassOn) -> None:
         self.policy = policy
         self.arguments = {"argv": list(argv), "cwd": os.getcwd()}
-        self._argv, self._run, self._commands, self._hear = tuple(argv), run, commands, hear
+        self._argv, self._run, self._commands, self._pass_on = tuple(argv), run, commands, pass_on
 
     def act(self, key: str) -> dict[str, Any]:
         ran = self._commands.run(
-            key, self._argv, os.getcwd(), FOREVER, lambda: self._run.is_wished_to_stop, hear=self._hear
+            key, self._argv, os.getcwd(), FOREVER, lambda: self._run.is_wished_to_stop, pass_on=self._pass_on
         )
         return {"exit_code": ran.exit_code, "seconds": round(ran.seconds, 1), "output": self._run.keep(ran.output)}
 
@@ -47,31 +48,50 @@ class Command:
         """Ends what is left of it, if that is ours. What it had done by then, nobody knows."""
         if not self._commands.was_started(key):
             return Answer("not_done", "it was never started")
-        ended = "; ".join(self._commands.end_what_is_left(key)) or "its process is gone"
+        left = self._commands.end_what_is_left(key)
+        ended = "; ".join(f"{one} was ended" if one.endswith(")") else one for one in left) or "its process is gone"
         return Answer("unknown", f"the command was running when its run was killed; {ended}")
 
 
-def _pass_on(as_json: bool, lines: Sequence[str], is_error: bool) -> None:
+def _pass_on(as_json: bool, data: bytes, is_error: bool) -> None:
     """What the command says, where it says it; beside a JSON document it all goes to stderr."""
     stream = sys.stderr if is_error or as_json else sys.stdout
     with suppress(OSError, ValueError):  # nobody reads it any more; it is kept all the same
-        stream.write("".join(f"{line}\n" for line in lines))
-        stream.flush()
+        stream.buffer.write(data)
+        stream.buffer.flush()
 
 
-def perform(argv: tuple[str, ...], policy: str, new: bool, as_json: bool) -> int:
-    """Run it once. A command that failed is tried again when the run is started again."""
+def mission_of(argv: Sequence[str]) -> str:
+    return COMMAND + digest(canonical([os.getcwd(), list(argv)]))[:16]
+
+
+def go_on(run_id: str, mission_id: str, argv: tuple[str, ...], told: Mapping[str, str], as_json: bool) -> int:
+    """The step of a run that was begun before, if this is its command."""
+    if mission_of(argv) != mission_id:
+        raise UsageError(
+            f"Run {run_id} is one of another command, or of another folder.",
+            advice=f"`holdfast show {run_id}` names the command; give the same words, in the folder where it was begun.",
+        )
+    os.environ.update(told)
+    return perform(argv, None, False, as_json, run_id)
+
+
+def perform(argv: tuple[str, ...], policy: str | None, new: bool, as_json: bool, run_id: str | None = None) -> int:
+    """Run it once. A command that failed is tried again when the run is started again. No policy: as it was begun."""
     where = config.load()
     if where.on_server:
         raise UsageError("A command is run with the store of this machine.", advice="Unset HOLDFAST_STORE.")
     find_program(argv[0], os.getcwd(), config.environment())
-    mission = MISSION + digest(canonical([os.getcwd(), list(argv)]))[:16]
     given = {"kind": "command", "argv": list(argv), "cwd": os.getcwd()}
     try:
-        with live.run(mission, new=new, inputs=given, title=shlex.join(argv)[:80]) as run:
+        with (
+            ended_like_by_ctrl_c(),
+            live.run(mission_of(argv), run_id=run_id, new=new, inputs=given, title=shlex.join(argv)[:80]) as run,
+        ):
+            begun = next((one.policy for one in run.state.effects.values()), "once")
             folder = os.path.join(os.path.dirname(where.place), "runs", run.run_id, "stages")
             commands = Commands(run.run_id, folder, config.environment(), app.redactor())
-            receipt = _attempt(run, lambda: Command(argv, policy, run, commands, partial(_pass_on, as_json)))
+            receipt = _attempt(run, lambda: Command(argv, policy or begun, run, commands, partial(_pass_on, as_json)))
     except Stopped as stopped:
         if as_json:
             emit({"run_id": stopped.run_id, "stop_reason": stopped.reason, "evidence": list(stopped.evidence)})

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import sys
 from collections.abc import Iterator
 from importlib import import_module
@@ -18,6 +17,7 @@ from holdfast.cli import overview
 from holdfast.cli.output import emit, escape, json_option, parse_body, run_argument, say
 from holdfast.cli.render import clock, on_terminal, pairs, size
 from holdfast.core.errors import NotFound, UsageError
+from holdfast.core.exchange import mentioned
 from holdfast.core.state import RunState
 from holdfast.engine.log import chained, read_state
 from holdfast.ports import Record, Store
@@ -95,7 +95,15 @@ def summary(state: RunState) -> list[tuple[str, object]]:
         ("cursor", state.cursor),
         ("resumes", state.resumes or None),
         ("notes", state.notes or None),
+        ("spent", spent(state)),
     ]
+
+
+def spent(state: RunState) -> str:
+    """As far as the agents say; nothing if they do not."""
+    tokens = f"{state.spent.tokens:,} tokens" if state.spent.tokens else ""
+    money = f"${state.spent.money:.2f}" if state.spent.money else ""
+    return ", ".join(filter(None, (tokens, money)))
 
 
 def lists(state: RunState) -> Iterator[tuple[str, list[str]]]:
@@ -148,11 +156,11 @@ def find_digest(store: Store, run_id: str, thing: str) -> str | None:
         return None
     if len(thing) == 64:
         return thing
-    pattern = re.compile(rb'"(%b[0-9a-f]{%d})"' % (thing.encode(), max(0, 64 - len(thing))))
-    found = sorted({match for record in store.read(run_id) for match in pattern.findall(record.body)})
+    named = {digest for record in store.read(run_id) for digest in mentioned(record.body)}
+    found = [digest for digest in sorted(named) if digest.startswith(thing)]
     if len(found) > 1:
         raise UsageError(f"{len(found)} artifacts of this run begin with {thing}.", advice="Give more of the digest.")
-    return found[0].decode() if found else None
+    return found[0] if found else None
 
 
 def show_event(record: Record, as_json: bool) -> None:

@@ -58,6 +58,8 @@ SHIPPED: dict[str, dict[str, Any]] = {
         "tokens": (
             {"where": {"type": "result"}, "path": "usage.input_tokens"},
             {"where": {"type": "result"}, "path": "usage.output_tokens"},
+            {"where": {"type": "result"}, "path": "usage.cache_creation_input_tokens"},
+            {"where": {"type": "result"}, "path": "usage.cache_read_input_tokens"},
         ),
         "errors": (
             {"where": {"type": "result", "is_error": "true"}, "path": "result"},
@@ -68,7 +70,6 @@ SHIPPED: dict[str, dict[str, Any]] = {
             {"where": {"type": "assistant"}, "path": "message.content.0.input.file_path"},
             {"where": {"type": "assistant"}, "path": "message.content.0.text"},
         ),
-        "whole_session": ("money",),
         "version": ("claude", "--version"),
         "trust": "It edits files and runs commands without asking, with all the rights of the user; it has no sandbox here.",
     },
@@ -108,6 +109,8 @@ SHIPPED: dict[str, dict[str, Any]] = {
         "tokens": (
             {"where": {"type": "step_finish"}, "path": "part.tokens.input", "which": "sum"},
             {"where": {"type": "step_finish"}, "path": "part.tokens.output", "which": "sum"},
+            {"where": {"type": "step_finish"}, "path": "part.tokens.cache.read", "which": "sum"},
+            {"where": {"type": "step_finish"}, "path": "part.tokens.cache.write", "which": "sum"},
         ),
         "errors": ({"where": {"type": "error"}, "path": "error.data.message"},),
         "progress": (

@@ -47,6 +47,7 @@ AGAIN = "Nothing was written. Export the run again where it was recorded."
 _SMALL = 256
 _MAX_VERSION = 2**31 - 1
 _KIND = re.compile(r"[a-z][a-z0-9_]{0,63}", re.ASCII)
+_DIGEST = re.compile(rb"(?<![0-9a-f])[0-9a-f]{64}(?![0-9a-f])")
 _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z", re.ASCII)
 _FIELDS: dict[str, dict[str, type]] = {
     "holdfast_export": {"holdfast_export": int, "run_id": str, "events": int, "head": str},
@@ -262,12 +263,9 @@ class Reader:
         self._op = op
 
     def _note_artifact(self, record: Record, body: dict[str, Any]) -> None:
+        self._optional.update(mentioned(record.body))
         digest = reference(body)
-        if digest is None:
-            return
-        if record.kind.startswith(EXTENSION_PREFIX):
-            self._optional.add(digest)
-        else:
+        if digest is not None and not record.kind.startswith(EXTENSION_PREFIX):
             self.wanted.setdefault(digest, record.seq)
 
     def _read_artifact(self, value: dict[str, Any], line: bytes) -> Artifact:
@@ -325,6 +323,11 @@ def reference(body: dict[str, Any]) -> str | None:
     """The artifact that an event of any kind or version refers to: its field `artifact`, if that is a SHA-256."""
     digest = body.get("artifact")
     return digest if isinstance(digest, str) and _is_digest(digest) else None
+
+
+def mentioned(body: bytes) -> list[str]:
+    """Every SHA-256 in an event: receipts and notes name artifacts too. Whether it is one, only a store can tell."""
+    return [found.decode() for found in _DIGEST.findall(body)]
 
 
 def _is_digest(text: str) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from holdfast.core.errors import InvalidId
 
 SPEC = "spec."  # the missions that Holdfast itself goes on with are called that and the name of their spec
+COMMAND = "command."  # and those of `holdfast run -- COMMAND` that and a digest of its words and its folder
 _FIRST = frozenset("abcdefghijklmnopqrstuvwxyz0123456789")
 _REST = _FIRST | frozenset("._-")
 _LETTERS = frozenset("abcdefghijklmnopqrstuvwxyz")

@@ -31,6 +31,7 @@ class Trouble(NamedTuple):
     resets_at: str | None = None
 
 
+_CODE = r"(?:status(?: code)?:?|(?:api )?error:?|http) \(?"  # of an answer by HTTP; its number follows
 _WORDS: tuple[tuple[Kind, str], ...] = (
     (
         "auth",
@@ -38,12 +39,15 @@ _WORDS: tuple[tuple[Kind, str], ...] = (
         r"|please set an auth method|invalid auth method|api[ _]key[ _](?:not[ _]valid|invalid)"
         r"|(?:api key|token|credentials?|session) (?:has |have )?(?:expired|(?:is |are )?(?:invalid|missing|not set|revoked))"
         r"|authentication[_ ](?:error|failed|required)|authenticationerror|oauth token (?:has )?expired|no api key"
-        r"|(?:status(?: code)?:?|error:?|http) 40[13]\b|401 unauthorized|403 forbidden|permission_error",
+        rf"|{_CODE}40[13]\b|401 unauthorized|403 forbidden|permission_error",
     ),
     (
         "quota",
-        r"(?:you['’]?ve |you have )?(?:hit|reached|exceeded) your (?:usage|plan|weekly|monthly|daily|5-hour|session|current) ?"
-        r"(?:limit|quota)?|(?:usage|weekly|monthly|daily|session|plan|opus|5-hour) limit (?:has been )?(?:reached|exceeded)"
+        r"(?:you['’]?ve |you have )?(?:hit|reached|exceeded) your (?:limit\b|specified api usage limits?|"
+        r"(?:usage|plan|weekly|monthly|daily|5-hour|session|current) ?(?:limit|quota)?)"
+        r"|(?:you['’]?re )?out of extra usage|free usage exceeded"
+        r"|(?:(?:monthly|weekly|daily) )?(?:usage|weekly|monthly|daily|session|plan|opus|5-hour) limit "
+        r"(?:has been )?(?:reached|exceeded)"
         r"|you exceeded your current quota|(?:quota|credits?)(?: has| have)?(?: been)? (?:exceeded|exhausted)"
         r"|insufficient[_ ](?:quota|credits)|credit balance is too low|resource_exhausted|exhausted your (?:capacity|daily quota)"
         r"|usage_limit_(?:reached|exceeded)|out of credits",
@@ -51,8 +55,9 @@ _WORDS: tuple[tuple[Kind, str], ...] = (
     (
         "rate_limit",
         r"rate[ _-]?limit(?:s|ed)?(?: (?:is|was|has been))?(?:[ _](?:reached|exceeded|error|hit))|ratelimiterror"
-        r"|(?:status(?: code)?:?|error:?|http) (?:429|529)\b|overloaded(?:_error| error)|(?:is|are) (?:currently )?overloaded"
-        r"|rate limited|(?:429 )?too many requests",
+        rf"|{_CODE}(?:429|529)\b|overloaded(?:_error| error)|(?:is|are) (?:currently )?overloaded"
+        r"|rate limited|(?:429 )?too many requests|(?:selected )?model is at capacity"
+        r"|(?:we['’]?re )?currently experiencing high demand",
     ),
     (
         "network",
@@ -60,7 +65,7 @@ _WORDS: tuple[tuple[Kind, str], ...] = (
         r"|connection (?:refused|reset|error|timed out)|could not resolve host"
         r"|name or service not known|temporary failure in name resolution|network is unreachable"
         r"|fetch failed|error sending request|stream disconnected|apiconnectionerror|(?:tls|ssl) handshake"
-        r"|(?:status(?: code)?:?|error:?|http) 50[0234]\b|50[234] (?:bad gateway|service unavailable|gateway time-?out)"
+        rf"|{_CODE}50[0234]\b|50[234] (?:bad gateway|service unavailable|gateway time-?out)"
         r"|(?:internal ?server|service ?unavailable|bad ?gateway) ?error|request timed out",
     ),
 )
@@ -142,8 +147,8 @@ _AFTER = r"retry[-_ ]?after(?:[-_ ]?(ms|seconds))?\W{0,4}(\d{1,9}(?:\.\d{1,6})?)
 _DATE = r"retry[-_ ]after\W{0,4}([A-Z][a-z]{2}, \d{1,2} [A-Z][a-z]{2} \d{4} [\d:]{8} GMT)"
 _EPOCH = r"(?:limit reached\||reset(?:s|_?at|s_at)?\W{1,4})(1[6-9]\d{8}|[2-3]\d{9})(\d{3})?(?!\d)"
 _ISO = (
-    r"(?:reset|again|until|after)[a-z_]{0,6}\W{1,4}(?:at |on )?"
-    r"(\d{4}-\d\d-\d\d[T ]\d\d:\d\d(?::\d\d)?(?:\.\d{1,9})?)(?: ?(Z|UTC|GMT|[+-]\d\d:?\d\d))?"
+    r"(?:reset|again|until|after|access)[a-z_]{0,6}\W{1,4}(?:at |on )?"
+    r"(\d{4}-\d\d-\d\d(?:[T ]| at )\d\d:\d\d(?::\d\d)?(?:\.\d{1,9})?)(?: ?(Z|UTC|GMT|[+-]\d\d:?\d\d))?"
 )
 _DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 _MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
@@ -177,7 +182,9 @@ def _iso(text: str, now: datetime, zone: Zone) -> datetime | None:
         return None
     offset = (found[2] or "").upper()
     try:
-        at = datetime.fromisoformat(found[1] + ("+00:00" if offset in ("Z", "UTC", "GMT") else offset))
+        at = datetime.fromisoformat(
+            found[1].replace(" at ", " ") + ("+00:00" if offset in ("Z", "UTC", "GMT") else offset)
+        )
     except ValueError:
         return None
     return at if at.tzinfo else _in_zone(at, zone(""))

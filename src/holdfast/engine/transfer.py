@@ -72,8 +72,10 @@ def export_run(store: Store, run_id: str, out: BinaryIO, tick: Tick = no_tick) -
     for record in chained(store.read(run_id, limit=head.seq)):
         last, seq = record.hash, record.seq
         out.write(exchange.event_line(record))
-        if digest := reference(record):
-            referred[digest] = referred.get(digest, False) or _is_needed(record)
+        for mentioned in exchange.mentioned(record.body):
+            referred.setdefault(mentioned, False)
+        if (digest := reference(record)) and _is_needed(record):
+            referred[digest] = True
         tick(seq)
     if (seq, last) != (head.seq, head.hash):
         raise LogDamaged(f"The head of run {run_id} says event {head.seq}, but its log ends at event {seq}.")

@@ -76,11 +76,12 @@ class CannotStart(HoldfastError):
 
 
 class Ears(NamedTuple):
-    """Who is told what: the newest line, redacted, at most ten times a second; every line as it is; and when to stop."""
+    """Who is told what: the newest line, redacted, ten times a second at most; every line; every byte; and when to stop."""
 
     on_output: Callable[[str], None] = lambda line: None
     should_stop: Callable[[], bool] = lambda: False
     hear: Callable[[Sequence[str], bool], None] = lambda lines, is_error: None
+    pass_on: Callable[[bytes, bool], None] = lambda data, is_error: None
 
 
 def dispatch(order: Order, redactor: Redactor, ears: Ears | None = None) -> Outcome:
@@ -213,6 +214,7 @@ class _Run:
             data = os.read(key.fd, _PIECE)
             if data:
                 self._life.sign()
+                self._ears.pass_on(data, pipe is self._process.stderr)
                 self._lines[pipe].feed(data)  # type: ignore[index]
             else:
                 self._waiting.unregister(pipe)

@@ -6,9 +6,9 @@ there: they are kept, and whoever goes on is told of them. Nothing is rolled bac
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from itertools import count
+from itertools import count, takewhile
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -37,11 +37,13 @@ VOUCHED: dict[Kind, Report] = {  # where a person said that it was done; the rev
 }
 PAUSES = (30.0, 120.0, 300.0, 900.0, 1800.0)  # where nobody says how long a limit lasts
 WAITS = frozenset({"quota", "rate_limit", "network"})
+WAITING = {"limit": "quota_wait", "pause": "sleeping"}  # what a run stops for that does not stay for such a wait
 ENDED: dict[str, tuple[type[Halt], str]] = {
     "timeout": (Halt, "worker_timeout"),
     "stalled": (Halt, "stalled"),
     "stopped": (CutShort, "interrupted"),
 }
+OUTPUT = "output: artifact "
 _SHOWN = 8
 _TAIL = 1200
 _FOREVER = 10.0 * 365 * 86400
@@ -172,6 +174,7 @@ class Dispatch:
         self._order = order
         self._left: Left | None = None
         self._tries: list[dict[str, Any]] = []
+        self._used = {"seconds": 0.0, "tokens": 0, "money": 0.0}
 
     @property
     def policy(self) -> Policy:
@@ -262,20 +265,13 @@ class Dispatch:
 
     def _receipt(self, answered: Answered) -> dict[str, Any]:
         desk, order = self._desk, self._order
-        used = {
-            "agent": answered.agent,
-            "seconds": answered.seconds,
-            "tokens": answered.tokens,
-            "money": answered.money,
-        }
-        desk.tell(Moment("end", order.name, "", used))
+        desk.tell(Moment("end", order.name, "", {"agent": answered.agent, **self._used}))
         return {
             "report": desk.keep_value(answered.report),
             "agent": answered.agent,
             "session": answered.session,
-            "seconds": round(answered.seconds, 1),
-            "tokens": answered.tokens,
-            "money": answered.money,
+            **self._used,
+            "seconds": round(self._used["seconds"], 1),
             "output": desk.keep(answered.output) if answered.output else None,
             "tries": self._tries,
             **({"unchanged": True} if self._changed_nothing(answered.report) else {}),
@@ -306,6 +302,8 @@ class Dispatch:
         return bool({*ground.changed(cwd, since)} - not_its)
 
     def _count(self, answered: Answered) -> None:
+        """What this try cost belongs to the stage, whether it delivers or not."""
+        self._used = {name: used + getattr(answered, name) for name, used in self._used.items()}
         if answered.tokens or answered.money:
             self._desk.run.spend(tokens=answered.tokens, money=answered.money, step_id=self._order.name)
 
@@ -315,7 +313,8 @@ class Dispatch:
         """A try without a report, with its output: raw output is never thrown away."""
         output = self._desk.keep(answered.output) if answered.output else None
         said = {"agent": answered.agent, "ended_by": answered.ended_by, "why": answered.why[:400], "output": output}
-        self._desk.note(f"{self._order.name}: {answered.agent}, {said['ended_by']}: {said['why']}")
+        named = f"; {OUTPUT}{output}" if output else ""
+        self._desk.note(f"{self._order.name}: {answered.agent}, {said['ended_by']}: {said['why']}{named}")
         return said
 
     def _may_pass_on(self, answered: Answered) -> bool:
@@ -327,7 +326,7 @@ class Dispatch:
     def _problem(self, answered: Answered) -> Halt:
         refused = (Halt, "auth_expired" if answered.trouble == "auth" else "worker_failed")
         kind, reason = ENDED.get(answered.ended_by, refused)
-        outputs = [f"output: artifact {one['output']}" for one in self._tries[-1:] if one["output"]]
+        outputs = [f"{OUTPUT}{one['output']}" for one in self._tries[-1:] if one["output"]]
         return kind(reason, f"{self._order.name}: {answered.agent}: {answered.why}", *outputs)
 
     # --- limits
@@ -336,29 +335,25 @@ class Dispatch:
         seconds = PAUSES[min(patience, len(PAUSES) - 1)]
         if answered.resets_at is not None:
             seconds = max(1.0, seconds_until(self._desk.now(), answered.resets_at))
-        self._sleep(self._next_wait(), seconds)
+        kind, sleeps = "pause" if answered.trouble == "network" else "limit", self._desk.run.state.sleeps
+        self._sleep(kind, next(name for name in self._waits(kind) if name not in sleeps), seconds)
 
     def _wait_out(self) -> None:
         """A wait that a process before this one began, and did not see the end of."""
         sleeps = self._desk.run.state.sleeps
-        for number in count(1):
-            name = self._wait_name(number)
-            if name not in sleeps:
-                return
-            if sleeps[name] is not None:
-                self._sleep(name, _FOREVER)
+        for kind in WAITING:
+            for name in takewhile(sleeps.__contains__, self._waits(kind)):
+                if sleeps[name] is not None:
+                    self._sleep(kind, name, _FOREVER)
 
-    def _next_wait(self) -> str:
-        sleeps = self._desk.run.state.sleeps
-        return next(name for number in count(1) if (name := self._wait_name(number)) not in sleeps)
+    def _waits(self, kind: str) -> Iterator[str]:
+        """The names that waits of a kind have, one after the other."""
+        return (f"{self._order.name}/{kind}-{number}" for number in count(1))
 
-    def _wait_name(self, number: int) -> str:
-        return f"{self._order.name}/limit-{number}"
-
-    def _sleep(self, name: str, seconds: float) -> None:
+    def _sleep(self, kind: str, name: str, seconds: float) -> None:
         until = self._desk.run.state.sleeps.get(name)
         self._desk.tell(Moment("wait", self._order.name, "", {"seconds": seconds, "until": until}))
-        self._desk.run.sleep(seconds, name=name, stay=self._desk.stay, reason="quota_wait")
+        self._desk.run.sleep(seconds, name=name, stay=self._desk.stay, reason=WAITING[kind])
 
     # --- finding out
 
