@@ -10,7 +10,7 @@ from weakref import WeakKeyDictionary
 
 from holdfast.core.checkpoint import Conflict, ScopeRef, StepCheckpoint, Strictness
 from holdfast.core.errors import IllegalEvent
-from holdfast.core.events import Event, NoteRecorded, Policy
+from holdfast.core.events import Event, Policy
 from holdfast.core.retry import Retry
 from holdfast.engine import forms
 from holdfast.engine.book import Book, Options, Part
@@ -140,8 +140,8 @@ class AsyncRun(LiveRun):
         await drive(self._budgets.spend(tokens, money, step_id))
 
     async def note(self, text: str) -> None:
-        note = NoteRecorded(text=text)
-        if not self._retelling.is_known(note):
+        note = self._new_note(text)
+        if note is not None:
             await self._book.record(note)
 
     async def workspace(

@@ -8,6 +8,7 @@ from functools import partial
 
 from holdfast.core.errors import UsageError, shown
 from holdfast.core.events import BudgetSpent
+from holdfast.core.plain import check_text
 from holdfast.core.retry import Budget, time_of
 from holdfast.core.values import Record
 from holdfast.engine.book import Book, Part
@@ -37,6 +38,8 @@ class Budgets:
         self._began = time.monotonic()
 
     def spend(self, tokens: int, money: float, step_id: str | None) -> Part:
+        if step_id is not None:
+            check_text("The step that something was spent for", step_id)
         event = BudgetSpent(tokens=_whole(tokens), money=_amount(money), step_id=step_id)
         if not self._retelling.is_known(event):
             yield partial(self._book.record, event)

@@ -8,18 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import Any, NamedTuple, Protocol, get_args, runtime_checkable
 
 import msgspec
 
 from holdfast.core.canonical import canonical, digest
-from holdfast.core.errors import TooLarge, UsageError
+from holdfast.core.errors import TooLarge, UsageError, shown
 from holdfast.core.events import EffectFailed, EffectFinished, EffectSettled, EffectStarted, Policy
 from holdfast.core.keys import business_key
 from holdfast.core.moves import REMEDIES, remedy
 from holdfast.core.plain import check_plain
 from holdfast.core.shapes import FREE, OPEN, EffectState
-from holdfast.core.values import Answer
+from holdfast.core.values import Answer, SettledByProbe
 from holdfast.engine import forms
 from holdfast.engine.book import Book, Part
 from holdfast.engine.budgets import Budgets
@@ -326,7 +326,11 @@ class Effects:
 def as_answer(seen: Any) -> Answer:
     """A probe may say it in one word: True is done, False is not done, None is unknown."""
     if isinstance(seen, Answer):
-        return seen
+        if seen.settled_as not in get_args(SettledByProbe):
+            raise UsageError(
+                f"A probe answers {', '.join(get_args(SettledByProbe))}, not {shown(seen.settled_as, 40)}."
+            )
+        return seen._replace(evidence=str(seen.evidence))
     words = {True: Answer("done", "the probe said so"), False: Answer("not_done", "the probe said so")}
     if seen is None or isinstance(seen, bool):
         return Answer("unknown", "the probe could not say") if seen is None else words[seen]

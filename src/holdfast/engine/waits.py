@@ -16,6 +16,7 @@ from holdfast.core.events import (
     SleepEnded,
     SleepStarted,
 )
+from holdfast.core.plain import check_text
 from holdfast.core.retry import later, seconds_until
 from holdfast.core.values import Message
 from holdfast.engine.book import Book, Part
@@ -56,6 +57,7 @@ class Waits:
     ) -> Part:
         book = self._book
         yield from book.boundary()
+        check_text("A question", text)
         question_id = name or text[:80].strip()
         book.claim(question_id)
         known = book.state.questions.get(question_id)
@@ -118,8 +120,8 @@ class Waits:
                     yield partial(book.record, answer)
 
 
-def _check_choices(choices: Sequence[str], default: str | None) -> None:
-    if isinstance(choices, str) or not all(choices):
-        raise UsageError("The choices of a question are a list of texts.")
+def _check_choices(choices: Sequence[object], default: str | None) -> None:
+    if isinstance(choices, str) or not all(isinstance(choice, str) and choice for choice in choices):
+        raise UsageError("The choices of a question are a list of texts.", advice="Write ['yes', 'no'].")
     if default is not None and choices and default not in choices:
         raise UsageError(f"The default {default!r:.80} is not one of the choices.")
