@@ -365,6 +365,42 @@ def test_a_gate_blocks_after_its_checkpoint_and_an_open_one_writes_nothing(place
     assert list(state_of(place).checkpoints) == ["s"]
 
 
+def test_a_checkpoint_that_says_something_else_is_written_anew(place):
+    with pytest.raises(ZeroDivisionError), opened(place) as run:
+        first = run.checkpoint("drafted", scope_refs=[("team_domain", "v1")])
+        raise ZeroDivisionError
+    with opened(place) as run:
+        assert run.checkpoint("drafted", scope_refs=[("team_domain", "v1")]) == first
+        newer = run.checkpoint("drafted", scope_refs=[("team_domain", "v2")])
+        assert newer.scope_refs == (ScopeRef("team_domain", "v2"),)
+        stricter = run.checkpoint("drafted", scope_refs=[("team_domain", "v2")], strictness="max")
+        assert stricter.strictness == "max"
+    assert kinds(place).count("step_checkpointed") == 3
+
+
+def test_a_token_that_has_expired_is_not_handed_out_again(place):
+    with opened(place) as run:
+        first = run.checkpoint("drafted", lifetime=0.01)
+        time.sleep(0.02)
+        assert run.checkpoint("drafted", lifetime=60).retry_token != first.retry_token
+
+
+def blocked_token(place, cursor, **options):
+    with pytest.raises(BlockedByConflict) as blocked, opened(place) as run:
+        run.gate(cursor, [Conflict("a", "high")], step_id="s", **options)
+    return blocked.value.retry_token
+
+
+def test_a_gate_that_is_still_closed_keeps_the_token_that_it_gave(place):
+    token = blocked_token(place, "post_gate")
+    assert blocked_token(place, "post_gate", lifetime=0.01) == token
+    time.sleep(0.02)
+    later = blocked_token(place, "post_gate")
+    assert later != token  # which has expired
+    assert blocked_token(place, "pre_generation_gate") not in (token, later)  # it stands elsewhere
+    assert kinds(place).count("step_checkpointed") == 4
+
+
 def test_a_strictness_that_is_none_is_refused(place):
     with pytest.raises((ValueError, BadCheckpoint)), opened(place) as run:
         run.checkpoint("drafted", strictness="very")

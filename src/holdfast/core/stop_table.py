@@ -158,7 +158,7 @@ STOPS = (
          True, False, GO_ON),
     # ---- waiting
     Stop("awaiting_answer", "Waiting for an answer", "waiting", 50,
-         "The run asked a question and goes on when a person answers it.",
+         "The run asked a question, or a gate is closed by conflicts. It goes on when a person has answered, or dealt with them.",
          True, False, ANSWER),
     Stop("quota_wait", "Waiting for a usage limit to reset", "waiting", 51,
          "The provider's usage limit was reached. The run goes on when the limit resets.",

@@ -289,6 +289,11 @@ def event_of(store: Store, state: RunState, step_id: str) -> StepCheckpointed | 
     return event if isinstance(event, StepCheckpointed) else None
 
 
+def is_expired(log: RunLog, event: StepCheckpointed, now: Callable[[], str] | None = None) -> bool:
+    """Whether its token counts no more. A clock decides that, and nothing else."""
+    return event.expires_at is not None and time_of(log, now) >= read_time(event.expires_at, "expires_at")
+
+
 def loaded(store: Store, run_id: str, event: StepCheckpointed) -> StepCheckpoint:
     refs = event.scope_refs if event.refs is None else msgspec.json.decode(store.get_artifact(event.refs))
     return from_event(event, run_id, refs)
