@@ -280,6 +280,15 @@ def test_accepted_changes_open_a_step_again():
         assert after(*done, other).steps["a"].status == "finished"
 
 
+def test_an_answer_that_is_accepted_for_another_question_remembers_which():
+    asked = (START, QuestionAsked(question_id="q", text="Well?"))
+    accepted = DriftFound(drift="arguments", subject="q", verdict="go", now="n")
+    assert after(*asked).questions["q"].accepted is None
+    assert after(*asked, accepted).questions["q"].accepted == "n"
+    for other in (msgspec.structs.replace(accepted, verdict="refuse"), msgspec.structs.replace(accepted, drift="code")):
+        assert after(*asked, other).questions["q"].accepted is None
+
+
 def test_accepted_inputs_are_those_of_the_run_from_then_on():
     assert after(START, DriftFound(drift="inputs", subject="the run", verdict="go", now="n")).input_hash == "n"
     assert after(START, DriftFound(drift="inputs", subject="the run", verdict="ask", now="n")).input_hash == "h"

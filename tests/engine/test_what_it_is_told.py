@@ -7,7 +7,9 @@ import asyncio
 import pytest
 
 import holdfast
+from holdfast import app
 from holdfast.core.errors import UsageError
+from holdfast.engine import people
 from holdfast.engine.log import verify_run
 
 
@@ -84,3 +86,54 @@ def test_the_evidence_of_a_probe_may_be_anything_that_can_be_shown(place):
         run.effect("mail", broken, probe=lambda: holdfast.Answer("done", 3, {"id": 3}))
         assert next(iter(run.state.effects.values())).evidence == "OSError: the connection was lost; 3"
     assert findings(place) == ()
+
+
+# --- an answer is for what was asked
+
+
+def ask(place, text, choices=("yes", "no"), **options):
+    with opened(place, **options) as run:
+        return run.ask(text, list(choices), name="publish")
+
+
+def answered(place, text="Publish 3 chapters?"):
+    with pytest.raises(SystemExit), opened(place) as run:
+        run.ask(text, ["yes", "no"], name="publish")
+    with holdfast.open_store(place) as store:
+        people.answer(store, "run-1", "publish", "yes", app.world(), app.redactor())
+
+
+def test_an_answer_is_not_taken_for_another_question_of_that_name(place):
+    answered(place)
+    with pytest.raises(SystemExit) as stop:
+        ask(place, "Publish 500 chapters?")
+    assert stop.value.reason == "input_changed"
+    assert 'question: "Publish 3 chapters?" -> "Publish 500 chapters?"' in stop.value.evidence
+    assert ask(place, "Publish 3 chapters?") == "yes"
+
+
+def test_an_answer_that_was_accepted_for_another_question_stands_for_it_from_then_on(place):
+    answered(place)
+
+    def go_on(**options):
+        with pytest.raises(ZeroDivisionError), opened(place, **options) as run:
+            assert run.ask("Publish them all?", ["yes", "no"], name="publish") == "yes"
+            raise ZeroDivisionError
+
+    go_on(accept=True)
+    go_on()
+    with pytest.raises(SystemExit):
+        ask(place, "Publish none?")
+    assert findings(place) == ()
+
+
+def test_an_answer_that_is_none_of_the_choices_now_is_never_given(place):
+    answered(place)
+    with pytest.raises(UsageError, match="The answer 'yes' to publish is none of its choices now"):
+        ask(place, "Publish 3 chapters?", ["blue", "green"], accept=True)
+
+
+def test_a_secret_in_a_question_is_no_change_of_it(place):
+    text = "Use the key ghp_0123456789abcdefghijABCDEFGHIJ012345?"
+    answered(place, text)
+    assert ask(place, text) == "yes"

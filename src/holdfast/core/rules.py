@@ -211,13 +211,20 @@ def _checkpoint_resumed(state: RunState, event: CheckpointResumed) -> None:
 
 
 def _drift_found(state: RunState, event: DriftFound) -> None:
-    """Changed arguments that were accepted open the step again: what it gave before was for other arguments."""
-    step = state.steps.get(event.subject)
-    if event.verdict == "go" and event.drift == "arguments" and step is not None and step.status == "finished":
-        step.status = "reopened"
-        state.steps_done -= 1
+    if event.verdict == "go" and event.drift == "arguments":
+        _arguments_accepted(state, event)
     if event.verdict == "go" and event.drift == "inputs":
         state.input_hash = state.inputs = event.now
+
+
+def _arguments_accepted(state: RunState, event: DriftFound) -> None:
+    """They open a step again: what it gave before was for others. The answer to a question stands for what is asked now."""
+    step, question = state.steps.get(event.subject), state.questions.get(event.subject)
+    if step is not None and step.status == "finished":
+        step.status = "reopened"
+        state.steps_done -= 1
+    if question is not None:
+        question.accepted = event.now
 
 
 def _question_asked(state: RunState, event: QuestionAsked) -> None:

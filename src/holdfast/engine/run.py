@@ -53,7 +53,7 @@ class LiveRun:
         self._budgets = Budgets(book, self._retelling)
         self._steps = Steps(book, drifting, self._budgets)
         self._effects = Effects(book, self._budgets, drifting)
-        self._waits = Waits(book)
+        self._waits = Waits(book, drifting)
         self._marks = Marks(book, mission_id, inputs)
         self._life = Life(book, drifting, self._waits, self._budgets, mission_id, inputs, title)
         self._token: Token[LiveRun | None] | None = None

@@ -18,8 +18,10 @@ from holdfast.core.events import (
 )
 from holdfast.core.plain import check_text
 from holdfast.core.retry import later, seconds_until
+from holdfast.core.shapes import QuestionState
 from holdfast.core.values import Message
 from holdfast.engine.book import Book, Part
+from holdfast.engine.drifting import Drifting
 from holdfast.engine.steps import wait_until
 
 CANCEL, ANSWER = "cancel", "answer"
@@ -47,8 +49,9 @@ def read_answer(message: Message) -> QuestionAnswered | None:
 class Waits:
     """What one run waits for."""
 
-    def __init__(self, book: Book) -> None:
+    def __init__(self, book: Book, drifting: Drifting) -> None:
         self._book = book
+        self._drifting = drifting
 
     # --- questions
 
@@ -67,10 +70,21 @@ class Waits:
             asked = QuestionAsked(question_id=question_id, text=text, choices=tuple(choices), deadline=deadline)
             known = (yield partial(book.record, asked)).questions[question_id]
         if known.answer is not None:
+            yield from self._fits(question_id, known, text, choices)
             return known.answer
         if known.expired or (known.deadline and seconds_until(book.log.world.now(), known.deadline) <= 0):
             return (yield from self._expired(question_id, text, known.expired, default))
         return (yield from self._answer(question_id, text, known.choices))
+
+    def _fits(self, question_id: str, known: QuestionState, text: str, choices: Sequence[str]) -> Part:
+        """An answer is for what was asked. For anything else under that name it counts only where that is accepted."""
+        now = [self._book.redacted(text), *map(self._book.redacted, choices)]
+        yield from self._drifting.of_question(question_id, known, now)
+        if choices and known.answer not in now[1:]:
+            raise UsageError(
+                f"The answer {known.answer!r:.80} to {question_id} is none of its choices now.",
+                advice="Give the new question another name.",
+            )
 
     def _answer(self, question_id: str, text: str, choices: Sequence[str]) -> Part:
         book = self._book
