@@ -18,6 +18,7 @@ from holdfast.core.events import EffectFailed, EffectFinished, EffectSettled, Ef
 from holdfast.core.keys import business_key
 from holdfast.core.moves import REMEDIES, remedy
 from holdfast.core.plain import check_plain
+from holdfast.core.plan import replace_command
 from holdfast.core.shapes import FREE, OPEN, EffectState
 from holdfast.core.values import Answer, SettledByProbe
 from holdfast.engine import forms
@@ -267,7 +268,8 @@ class Effects:
         try:
             return forms.read(f"effect {deed.name}", stored, deed.declared)
         except forms.Unstorable as error:
-            raise forms.BadReceipt(deed.name, stored, error.problem) from None
+            replace = replace_command(self._book.log.run_id, deed.key)
+            raise forms.BadReceipt(deed.name, stored, error.problem, replace) from None
 
     # --- finding out
 

@@ -40,16 +40,16 @@ class Unstorable(HoldfastError):
 
 
 class BadReceipt(HoldfastError):
-    """What is on record as the receipt of an effect, by a person or a probe, is not what its act declares."""
+    """What is on record as the receipt of an effect is not what its act declares. `replace` is the command that helps."""
 
     reason = "unstorable"
-    advice = (
-        "The effect is not done again. Let the return type of its act allow this receipt as well, such as "
-        "`Receipt | dict`, and resume."
-    )
 
-    def __init__(self, name: str, receipt: Any, problem: str) -> None:
+    def __init__(self, name: str, receipt: Any, problem: str, replace: str) -> None:
         super().__init__(f"The receipt {shown(receipt, 80)} on record for effect {name} cannot be used: {problem}.")
+        self.advice = (
+            f"The effect is not done again. Say the right one with `{replace}`, or let the return type of its act allow "
+            "this one as well, such as `Receipt | dict`, and resume."
+        )
 
 
 class Form(NamedTuple):
