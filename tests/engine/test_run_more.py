@@ -21,7 +21,7 @@ from holdfast.engine import forms
 from holdfast.engine.checkpoints import BlockedByConflict
 from holdfast.engine.forms import Unstorable
 from holdfast.engine.run import no_guard
-from holdfast.engine.stopping import PlanChanged
+from holdfast.engine.stopping import NotResumable, PlanChanged, Stopped
 from holdfast.engine.waits import read_answer
 
 
@@ -399,6 +399,25 @@ def test_a_gate_that_is_still_closed_keeps_the_token_that_it_gave(place):
     assert later != token  # which has expired
     assert blocked_token(place, "pre_generation_gate") not in (token, later)  # it stands elsewhere
     assert kinds(place).count("step_checkpointed") == 4
+
+
+@pytest.mark.parametrize(("evidence", "end"), [("all is used up", "used up. `"), ("Publish?", "Publish? `")])
+def test_what_a_stop_says_is_a_sentence_before_its_advice(evidence, end):
+    assert end in str(Stopped("run-1", "awaiting_answer", [evidence]))
+
+
+def test_a_run_whose_code_leaves_it_is_not_said_to_have_died_without_a_word(place):
+    with pytest.raises(SystemExit), opened(place):
+        raise SystemExit(3)
+    assert "its own code left it" in state_of(place).diagnosis and "SystemExit: 3" in state_of(place).diagnosis
+
+
+def test_what_cannot_go_on_comes_with_the_command_that_forks_it(place):
+    with opened(place) as run:
+        run.step("a", lambda: 1)
+    with pytest.raises(NotResumable) as refused, opened(place) as run:
+        run.step("b", lambda: 1)
+    assert "`holdfast fork run-1`" in refused.value.advice
 
 
 def test_a_strictness_that_is_none_is_refused(place):

@@ -284,7 +284,7 @@ STOPS = (
          "Run stopped by user request (Ctrl+C).",
          True, False, GO_ON),
     Stop("interrupted", "Interrupted", "user", 131,
-         "The process ended without recording why: it was killed, the machine went down, or the power failed.",
+         "The process ended before the run did: it was killed, its own code left it, the machine went down, or the power failed.",
          True, True, GO_ON),
     Stop("cancelled", "Cancelled", "user", 132,
          "The run was cancelled on request, at a boundary between steps. It does not go on.",
