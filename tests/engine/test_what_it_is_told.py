@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
+from typing import Any
 
 import pytest
 
 import holdfast
 from holdfast import app
+from holdfast.core.checkpoint import BadCheckpoint
 from holdfast.core.errors import UsageError
 from holdfast.engine import people
 from holdfast.engine.log import verify_run
+
+MANY: Any = "many"
 
 
 @pytest.fixture
@@ -137,3 +142,67 @@ def test_a_secret_in_a_question_is_no_change_of_it(place):
     text = "Use the key ghp_0123456789abcdefghijABCDEFGHIJ012345?"
     answered(place, text)
     assert ask(place, text) == "yes"
+
+
+# --- what makes no sense is said in words, and leaves nothing behind
+
+
+async def later():
+    return 1
+
+
+def one_by_one():
+    yield 1
+
+
+@pytest.mark.parametrize("act", [later, one_by_one, partial(later)])
+def test_an_act_that_a_call_does_not_begin_leaves_no_open_effect(place, act):
+    with pytest.raises(UsageError, match="does nothing yet"), opened(place) as run:
+        run.effect("mail", act)
+    with opened(place) as run:
+        assert run.state.effects == {} and run.effect("mail", lambda: 1) == 1
+
+
+def test_a_run_of_coroutines_awaits_an_act_but_asks_no_generator(place):
+    async def main():
+        async with holdfast.arun("test-mission", store=place, run_id="run-1") as run:
+            assert await run.effect("mail", later) == 1
+            with pytest.raises(UsageError, match="does nothing yet"):
+                await run.effect("mails", one_by_one)
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        lambda run: run.effect("mail", later, key=5),
+        lambda run: run.effect("mail", lambda: 1, key=5),
+        lambda run: run.checkpoint("here", scope_refs=[("team_domain",)]),
+        lambda run: run.checkpoint("here", scope_refs=[5]),
+        lambda run: run.checkpoint("here", lifetime="a day"),
+    ],
+)
+def test_what_makes_no_sense_is_refused_in_words(place, wrong):
+    with opened(place) as run:
+        with pytest.raises((UsageError, BadCheckpoint)):
+            wrong(run)
+        run.step("after", lambda: 1)
+    assert findings(place) == ()
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"inputs": ["a"]},
+        {"inputs": "a"},
+        {"budget": holdfast.Budget(tokens=MANY)},
+        {"budget": holdfast.Budget(money=-1)},
+        {"budget": holdfast.Budget(seconds=float("nan"))},
+    ],
+)
+def test_a_run_that_makes_no_sense_does_not_begin(place, options):
+    with pytest.raises(UsageError), opened(place, **options):
+        raise AssertionError("it began")
+    with opened(place, budget=holdfast.Budget(tokens=0, money=0.5), inputs={"a": 1}) as run:
+        assert not run.resumed

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 class AsyncBook(Book):
     """The book of a run in an event loop: what many runs record at the same time is committed together."""
 
+    awaits = True
+
     def __init__(self, log: RunLog, options: Options, together: Together) -> None:
         super().__init__(log, options, no_guard, asyncio.sleep)
         self._together = together

@@ -191,7 +191,7 @@ def time_of(log: RunLog, now: Callable[[], str] | None) -> datetime:
 def _after(time: datetime, lifetime: float) -> str:
     try:
         until = time + timedelta(seconds=lifetime)
-    except (OverflowError, ValueError):
+    except (OverflowError, TypeError, ValueError):
         until = time
     if until <= time:
         raise UsageError(f"A token cannot live for {shown(lifetime, 40)} seconds.", advice="Give a number above 0.")

@@ -112,6 +112,7 @@ class Effects:
         else:
             arguments = forms.given(what, act, args, kwargs)
             work, look, declared = act, probe, forms.declared_result(what, act)
+        self._check_begun(what, work)
         clean = self._book.log.redact.body(canonical(arguments))
         given = digest(clean)
         chosen = policy or getattr(act, "policy", None) or ("probed" if look is not None else "once")
@@ -129,6 +130,14 @@ class Effects:
             declared,
             forms.code_hash(work),
         )
+
+    def _check_begun(self, what: str, work: Callable[..., Any]) -> None:
+        """Its intent would be on record, and nobody could say what became of it, though nothing was done."""
+        if not forms.is_begun_by_a_call(work, self._book.awaits):
+            raise UsageError(
+                f"Calling the act of {what} does nothing yet: it is a coroutine or a generator.",
+                advice="Give an ordinary function; for coroutines there is `async with holdfast.arun(...)`.",
+            )
 
     def _key(self, name: str, key: str | None, arguments: Any, given: str) -> str:
         if key is not None:

@@ -20,6 +20,7 @@ MAX_INLINE = 32 * 1024
 MAX_ARGUMENTS = 4 * 1024
 MAX_OUTPUT = 16 * 1024 * 1024
 _ATOMS = frozenset({str, int, float, bool, type(None)})
+CO_GENERATOR, CO_COROUTINE, CO_ASYNC_GENERATOR = 0x20, 0x80, 0x200  # as `inspect` has them, which is slow to load
 _tuple = tuple.__new__  # what a NamedTuple does in the end, without its frame
 _LOOSE = frozenset({Any, object, dict, list, str, int, float, bool, None, type(None), "return"})
 
@@ -224,6 +225,13 @@ def takes_key(work: Callable[..., Any]) -> bool:
     if not isinstance(code, CodeType):
         return False
     return "key" in code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+
+
+def is_begun_by_a_call(work: Callable[..., Any], awaited: bool) -> bool:
+    """Whether calling it does its work: a coroutine has to be `awaited`, and a generator to be asked for more."""
+    code = getattr(_inner(work), "__code__", None)
+    later = CO_GENERATOR | CO_ASYNC_GENERATOR | (0 if awaited else CO_COROUTINE)
+    return not (isinstance(code, CodeType) and code.co_flags & later)
 
 
 # --- the code of a step

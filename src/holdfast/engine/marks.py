@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 from holdfast.core.canonical import digest
-from holdfast.core.checkpoint import Conflict, ScopeRef, StepCheckpoint, Strictness
+from holdfast.core.checkpoint import BadCheckpoint, Conflict, ScopeRef, StepCheckpoint, Strictness
 from holdfast.engine import checkpoints
 from holdfast.engine.book import Book, Part
 
@@ -103,4 +103,7 @@ class Marks:
 
 
 def _refs(refs: Refs) -> tuple[ScopeRef, ...]:
-    return tuple(ref if isinstance(ref, ScopeRef) else ScopeRef(*ref) for ref in refs)
+    try:
+        return tuple(ref if isinstance(ref, ScopeRef) else ScopeRef(*ref) for ref in refs)
+    except TypeError:
+        raise BadCheckpoint("scope_refs", "must be pairs of a scope and its version") from None
