@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from functools import partial
 from typing import Any
 
@@ -206,3 +207,30 @@ def test_a_run_that_makes_no_sense_does_not_begin(place, options):
         raise AssertionError("it began")
     with opened(place, budget=holdfast.Budget(tokens=0, money=0.5), inputs={"a": 1}) as run:
         assert not run.resumed
+
+
+def slowly(question, choices):
+    time.sleep(0.1)
+    return "yes"
+
+
+def test_an_answer_at_the_terminal_that_comes_too_late_does_not_count(place):
+    with opened(place, prompt=slowly) as run:
+        assert run.ask("Publish?", ["yes", "no"], timeout=0.05, default="no") == "no"
+        assert run.state.questions["Publish?"].expired
+        assert run.ask("Really?", ["yes", "no"], timeout=60, default="no") == "yes"
+
+
+def test_nobody_is_asked_what_had_to_be_answered_before(place):
+    with pytest.raises(ZeroDivisionError), opened(place, prompt=slowly) as run:
+        with pytest.raises(holdfast.HoldfastError, match="Nobody answered"):
+            run.ask("Publish?", timeout=0.05)
+        raise ZeroDivisionError
+    with opened(place, prompt=lambda question, choices: 1 / 0) as run:
+        assert run.ask("Publish?", timeout=0.05, default="no") == "no"
+
+
+def test_an_answer_that_is_no_text_is_refused(place):
+    with pytest.raises(UsageError, match="An answer is text, not 5"), opened(place, prompt=lambda *asked: 5) as run:
+        run.ask("How many?")
+    assert findings(place) == ()

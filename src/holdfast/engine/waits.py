@@ -72,9 +72,15 @@ class Waits:
         if known.answer is not None:
             yield from self._fits(question_id, known, text, choices)
             return known.answer
-        if known.expired or (known.deadline and seconds_until(book.log.world.now(), known.deadline) <= 0):
+        said = None if self._is_late(known) else (yield from self._answer(question_id, text, known.choices))
+        if said is None or self._is_late(known):
             return (yield from self._expired(question_id, text, known.expired, default))
-        return (yield from self._answer(question_id, text, known.choices))
+        yield partial(book.record, QuestionAnswered(question_id=question_id, answer=said, by="terminal"))
+        return said
+
+    def _is_late(self, known: QuestionState) -> bool:
+        now = self._book.log.world.now()
+        return known.expired or (known.deadline is not None and seconds_until(now, known.deadline) <= 0)
 
     def _fits(self, question_id: str, known: QuestionState, text: str, choices: Sequence[str]) -> Part:
         """An answer is for what was asked. For anything else under that name it counts only where that is accepted."""
@@ -91,7 +97,7 @@ class Waits:
         said = book.options.prompt(text, choices) if book.options.prompt is not None else None
         if said is None:
             raise (yield from book.stop("awaiting_answer", f"question {question_id}", text, *choices))
-        yield partial(book.record, QuestionAnswered(question_id=question_id, answer=said, by="terminal"))
+        check_text("An answer", said)
         return said
 
     def _expired(self, question_id: str, text: str, known: bool, default: str | None) -> Part:
