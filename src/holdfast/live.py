@@ -53,12 +53,12 @@ def run(
     ttl: float = 30.0,
 ) -> Iterator[Run]:
     """A run of a mission: the unfinished one if there is one, else a new one. Durable from its first event on."""
-    options = _options(strictness, policies, budget, confirm, prompt, accept, tell)
+    options, given = _options(strictness, policies, budget, confirm, prompt, accept, tell), _named(inputs)
     with _store(store) as opened:
         chosen = which_run(opened, mission_id, run_id, new)
         log = app.write_run(opened, chosen, ttl=ttl)
         options = options._replace(recover=chosen in (run_id, config.environment().get("HOLDFAST_RUN")))
-        with Run(log, options, mission_id, dict(inputs or {}), title) as live:
+        with Run(log, options, mission_id, given, title) as live:
             yield live
 
 
@@ -81,13 +81,13 @@ async def arun(
     ttl: float = 30.0,
 ) -> AsyncIterator[AsyncRun]:
     """The same for coroutines. Runs of one event loop that are given the same store object share their commits."""
-    options = _options(strictness, policies, budget, confirm, prompt, accept, tell)
+    options, given = _options(strictness, policies, budget, confirm, prompt, accept, tell), _named(inputs)
     with _store(store) as opened:
         chosen = which_run(opened, mission_id, run_id, new)
         log = app.write_run(opened, chosen, ttl=ttl)
         options = options._replace(recover=chosen in (run_id, config.environment().get("HOLDFAST_RUN")))
         face = import_module("holdfast.engine.async_run").AsyncRun  # asyncio is slow to load
-        async with face(log, options, mission_id, dict(inputs or {}), title) as live:
+        async with face(log, options, mission_id, given, title) as live:
             yield live
 
 
@@ -153,6 +153,14 @@ def _options(
         keep_aside=bool(environ.get("HOLDFAST_SNAPSHOT")),
         legacy=bool(environ.get("HOLDFAST_LEGACY")),
     )
+
+
+def _named(inputs: Mapping[str, Any] | None) -> dict[str, Any]:
+    if inputs is not None and not isinstance(inputs, Mapping):
+        raise UsageError(
+            f"The inputs of a run are an object, not a {type(inputs).__name__}.", advice="Name each input."
+        )
+    return dict(inputs or {})
 
 
 def _checked(policies: Mapping[str, Policy]) -> Mapping[str, Policy]:

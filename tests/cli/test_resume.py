@@ -200,6 +200,21 @@ def test_a_plan_writes_nothing(holdfast, write):
     assert list(holdfast.home.iterdir()) == []
 
 
+@pytest.mark.parametrize(("by", "helps"), [("nobody to ask", True), ("asked", True), ("policy", False)])
+def test_a_change_that_nobody_accepted_comes_with_the_command_that_does_and_with_short_hashes(
+    holdfast, write, by, helps
+):
+    found = DriftFound(drift="inputs", subject="the run", verdict="refuse", was="1" * 16, now="2" * 64, by=by)
+    write("run-1", found, RunStopped(reason="input_changed"))
+    document, text = holdfast("resume", "run-1", "--json").data, holdfast("resume", "run-1").out
+    assert ("holdfast resume run-1 --yes -- COMMAND" in document["next_actions"]) == helps
+    assert advised(text) == document["next_actions"]
+    assert document["plan"]["drift"][0]["now"] == "2" * 16
+    assert f"({'1' * 16} -> {'2' * 16})" in text
+    for line in document["next_actions"]:
+        understood(line)
+
+
 def test_a_message_that_would_be_heard_first_is_named(holdfast, make_run):
     make_run("run-1")
     with closing(app.open_store(str(holdfast.place))) as store:

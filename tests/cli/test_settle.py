@@ -107,6 +107,17 @@ def test_what_cannot_be_recorded_is_refused_and_nothing_is_written(holdfast, wri
     assert holdfast("status", "run-1", "--json").data["run"]["events"] == 4
 
 
+def test_a_wrong_receipt_is_replaced_by_saying_it_again(holdfast, write):
+    write(MAIL, RunStopped(reason="effect_unknown"))
+    for receipt in ('"wrong"', '{"id": 17}'):
+        answer = holdfast("settle", "run-1", "mail-17", "--done", "--receipt", receipt)
+        assert answer.code == 0 and "takes its receipt" in answer.out, answer
+    assert effects(holdfast)["mail-17"].receipt == {"id": 17}
+    for refused in (["--done"], ["--not-done"], ["--abandon"]):
+        answer = holdfast("settle", "run-1", "mail-17", *refused)
+        assert answer.code == 65 and "`--done --receipt JSON` replaces the receipt, if" in answer.err, answer
+
+
 def test_two_that_fit_are_named(holdfast, write):
     write(PAY, EffectStarted(effect_key="pay-18", step_id="pay"))
     answer = holdfast("settle", "run-1", "pay", "--done")

@@ -121,3 +121,8 @@ def test_any_template_gives_a_key_that_can_be_typed_or_a_typed_refusal(template,
     except UsageError:
         return
     assert 0 < len(key) <= LONGEST and key.isprintable() and not set(key) & set("{}")
+
+
+def test_a_template_that_is_no_text_is_refused():
+    with pytest.raises(UsageError, match="The key of an effect is text, not 5"):
+        business_key(5, ORDER)

@@ -16,6 +16,7 @@ from holdfast.core.plan import (
     answer_commands,
     next_command,
     plan_id,
+    replace_command,
     resume_plan,
     settle_commands,
 )
@@ -282,3 +283,9 @@ def test_a_spec_goes_on_without_a_command_of_yours():
     for mission, end in (("spec.house", ""), ("pipeline", " -- COMMAND")):
         plan = resume_plan(RunState(run_id="r1", mission_id=mission, status="running", seq=1))
         assert next_command(plan) == f"holdfast resume r1{end}"
+
+
+def test_the_command_that_replaces_a_receipt_can_be_typed():
+    assert replace_command("r", "k 1") == "holdfast settle r --done --receipt JSON 'k 1'"
+    assert replace_command("r", "-k") == "holdfast settle r --done --receipt JSON -- -k"
+    assert replace_command("r", "k\x1b") == "holdfast settle r --done --receipt JSON EFFECT"

@@ -11,9 +11,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.core.errors import UsageError
-from holdfast.core.retry import ONCE, Budget, Retry, as_retry, later, seconds_until, text_of, time_of
+from holdfast.core.retry import ONCE, Budget, Retry, as_retry, check_budget, later, seconds_until, text_of, time_of
 
 AT = "2026-01-02T03:04:05.000006Z"
+
+
+@pytest.mark.parametrize("limit", [-1, float("nan"), "many", [1]])
+@pytest.mark.parametrize("what", Budget._fields)
+def test_a_limit_that_is_no_number_is_refused_by_name(what, limit):
+    with pytest.raises(UsageError, match=f"no limit for {what}"):
+        check_budget(Budget(**{what: limit}))
+
+
+def test_limits_are_numbers_or_none():
+    check_budget(Budget())
+    check_budget(Budget(0, 0.5, 3, float("inf")))
 
 
 def test_pauses_grow_by_the_factor_and_stay_at_the_longest():

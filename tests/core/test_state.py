@@ -280,6 +280,43 @@ def test_accepted_changes_open_a_step_again():
         assert after(*done, other).steps["a"].status == "finished"
 
 
+def test_an_answer_that_is_accepted_for_another_question_remembers_which():
+    asked = (START, QuestionAsked(question_id="q", text="Well?"))
+    accepted = DriftFound(drift="arguments", subject="q", verdict="go", now="n")
+    assert after(*asked).questions["q"].accepted is None
+    assert after(*asked, accepted).questions["q"].accepted == "n"
+    for other in (msgspec.structs.replace(accepted, verdict="refuse"), msgspec.structs.replace(accepted, drift="code")):
+        assert after(*asked, other).questions["q"].accepted is None
+
+
+def said(settled_as="done", by="person", receipt=None):
+    return EffectSettled(effect_key="k", settled_as=settled_as, by=by, receipt=receipt)
+
+
+@pytest.mark.parametrize(
+    "before", [said(receipt=1), said(by="probe", receipt=1), EffectFinished(effect_key="k", artifact="a")]
+)
+def test_a_person_may_replace_the_receipt_of_an_effect_that_is_done(before):
+    state = after(START, EffectStarted(effect_key="k", step_id="s"), before, said(receipt=2))
+    effect = state.effects["k"]
+    assert (effect.status, effect.receipt, effect.artifact, state.effects_open) == ("done", 2, None, {})
+
+
+@pytest.mark.parametrize(
+    ("before", "now"),
+    [
+        (said(receipt=1), said(by="probe", receipt=2)),
+        (said(receipt=1), said("not_done")),
+        (said(receipt=1), said("unknown")),
+        (said("abandoned"), said(receipt=2)),
+        (said("not_done"), said(receipt=2)),
+    ],
+)
+def test_nothing_else_of_what_is_known_is_said_again(before, now):
+    with pytest.raises(errors.IllegalEvent, match="not open"):
+        after(START, EffectStarted(effect_key="k", step_id="s"), before, now)
+
+
 def test_accepted_inputs_are_those_of_the_run_from_then_on():
     assert after(START, DriftFound(drift="inputs", subject="the run", verdict="go", now="n")).input_hash == "n"
     assert after(START, DriftFound(drift="inputs", subject="the run", verdict="ask", now="n")).input_hash == "h"

@@ -28,6 +28,7 @@ from holdfast.core.errors import (
     UsageError,
 )
 from holdfast.core.events import (
+    CancelRequested,
     CheckpointResumed,
     GateBlocked,
     NoteRecorded,
@@ -898,6 +899,19 @@ def test_a_run_that_is_finished_or_not_begun_is_refused(retry_token):
         with pytest.raises(NotResumable) as refused:
             Pipeline(log).run(retry_token)
         assert refused.value.reason == "not_resumable"
+
+
+@pytest.mark.parametrize("token_given", [True, False])
+def test_a_run_that_was_cancelled_is_not_woken_by_a_token(token_given):
+    place = Place(None)
+    with place.session() as log:
+        given = blocked(log).retry_token
+        log.record(CancelRequested(), RunStopped(reason="cancelled"))
+    with place.session() as log:
+        before = log.state.seq
+        with pytest.raises(NotResumable, match="stopped for cancelled, which is for good") as refused:
+            Pipeline(log).run(given if token_given else None)
+        assert "holdfast fork" in refused.value.advice and log.state.seq == before
 
 
 def test_a_fresh_run_of_another_mission_is_refused(log):

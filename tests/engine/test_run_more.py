@@ -21,7 +21,7 @@ from holdfast.engine import forms
 from holdfast.engine.checkpoints import BlockedByConflict
 from holdfast.engine.forms import Unstorable
 from holdfast.engine.run import no_guard
-from holdfast.engine.stopping import PlanChanged
+from holdfast.engine.stopping import NotResumable, PlanChanged, Stopped
 from holdfast.engine.waits import read_answer
 
 
@@ -363,6 +363,61 @@ def test_a_gate_blocks_after_its_checkpoint_and_an_open_one_writes_nothing(place
         run.gate("post_gate", [Conflict("a", "critical")], step_id="s", lifetime=60)
     assert kinds(place)[:3] == ["run_started", "step_checkpointed", "gate_blocked"]
     assert list(state_of(place).checkpoints) == ["s"]
+
+
+def test_a_checkpoint_that_says_something_else_is_written_anew(place):
+    with pytest.raises(ZeroDivisionError), opened(place) as run:
+        first = run.checkpoint("drafted", scope_refs=[("team_domain", "v1")])
+        raise ZeroDivisionError
+    with opened(place) as run:
+        assert run.checkpoint("drafted", scope_refs=[("team_domain", "v1")]) == first
+        newer = run.checkpoint("drafted", scope_refs=[("team_domain", "v2")])
+        assert newer.scope_refs == (ScopeRef("team_domain", "v2"),)
+        stricter = run.checkpoint("drafted", scope_refs=[("team_domain", "v2")], strictness="max")
+        assert stricter.strictness == "max"
+    assert kinds(place).count("step_checkpointed") == 3
+
+
+def test_a_token_that_has_expired_is_not_handed_out_again(place):
+    with opened(place) as run:
+        first = run.checkpoint("drafted", lifetime=0.01)
+        time.sleep(0.02)
+        assert run.checkpoint("drafted", lifetime=60).retry_token != first.retry_token
+
+
+def blocked_token(place, cursor, **options):
+    with pytest.raises(BlockedByConflict) as blocked, opened(place) as run:
+        run.gate(cursor, [Conflict("a", "high")], step_id="s", **options)
+    return blocked.value.retry_token
+
+
+def test_a_gate_that_is_still_closed_keeps_the_token_that_it_gave(place):
+    token = blocked_token(place, "post_gate")
+    assert blocked_token(place, "post_gate", lifetime=0.01) == token
+    time.sleep(0.02)
+    later = blocked_token(place, "post_gate")
+    assert later != token  # which has expired
+    assert blocked_token(place, "pre_generation_gate") not in (token, later)  # it stands elsewhere
+    assert kinds(place).count("step_checkpointed") == 4
+
+
+@pytest.mark.parametrize(("evidence", "end"), [("all is used up", "used up. `"), ("Publish?", "Publish? `")])
+def test_what_a_stop_says_is_a_sentence_before_its_advice(evidence, end):
+    assert end in str(Stopped("run-1", "awaiting_answer", [evidence]))
+
+
+def test_a_run_whose_code_leaves_it_is_not_said_to_have_died_without_a_word(place):
+    with pytest.raises(SystemExit), opened(place):
+        raise SystemExit(3)
+    assert "its own code left it" in state_of(place).diagnosis and "SystemExit: 3" in state_of(place).diagnosis
+
+
+def test_what_cannot_go_on_comes_with_the_command_that_forks_it(place):
+    with opened(place) as run:
+        run.step("a", lambda: 1)
+    with pytest.raises(NotResumable) as refused, opened(place) as run:
+        run.step("b", lambda: 1)
+    assert "`holdfast fork run-1`" in refused.value.advice
 
 
 def test_a_strictness_that_is_none_is_refused(place):

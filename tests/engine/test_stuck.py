@@ -9,11 +9,12 @@ import pytest
 
 import holdfast
 from holdfast.app import world
-from holdfast.core.errors import UsageError
+from holdfast.core.errors import NotFound, UsageError
 from holdfast.core.redact import Redactor
 from holdfast.core.retry import Retry
+from holdfast.engine.fork import fork
 from holdfast.engine.forms import BadReceipt
-from holdfast.engine.people import look, settle
+from holdfast.engine.people import NotOpen, look, settle
 
 NAN = float("nan")
 
@@ -92,6 +93,8 @@ def test_a_receipt_of_another_type_is_named_with_the_way_out(place):
         with pytest.raises(BadReceipt, match=named) as caught, opened(place) as run:
             run.effect("publish", publish)
     assert "Receipt | dict" in caught.value.advice
+    key = next(iter(run.state.effects))
+    assert f"`holdfast settle run-1 --done --receipt JSON {key}`" in caught.value.advice
 
     def publish() -> Receipt | str:
         done.append(1)
@@ -100,6 +103,39 @@ def test_a_receipt_of_another_type_is_named_with_the_way_out(place):
     with opened(place) as run:
         assert run.effect("publish", publish) == "x-17"
     assert done == [1]
+
+
+def test_a_wrong_receipt_is_replaced_and_the_run_goes_on_with_the_right_one(place):
+    done = []
+
+    def publish() -> Receipt:
+        done.append(1)
+        raise Crash
+
+    with suppress(Crash), opened(place) as run:
+        run.effect("publish", publish)
+    with holdfast.open_store(place) as store:
+        for receipt in ("x-17", {"id": 17}):
+            settle(store, "run-1", "publish", "done", world(), Redactor(), receipt=receipt)
+        forked = fork(store, "run-1", "run-2", world(), Redactor(), at=2)
+    for run_id in ("run-1", forked.run_id):
+        with holdfast.run("m", store=place, run_id=run_id) as run:
+            assert run.effect("publish", publish) == Receipt(17)
+    assert done == [1]
+
+
+def test_the_receipt_that_an_act_gave_is_replaced_only_where_it_is_named_in_full(place):
+    with pytest.raises(ZeroDivisionError), opened(place) as run:
+        run.effect("publish", lambda: "x" * 40_000)
+        raise ZeroDivisionError
+    with holdfast.open_store(place) as store:
+        with pytest.raises(NotFound):
+            settle(store, "run-1", "pub", "done", world(), Redactor(), receipt=6)
+        with pytest.raises(NotOpen, match="it is done"):
+            settle(store, "run-1", "publish", "done", world(), Redactor())
+        settle(store, "run-1", "publish", "done", world(), Redactor(), receipt=6)
+    with opened(place) as run:
+        assert run.effect("publish", lambda: "x" * 40_000) == 6
 
 
 @pytest.mark.parametrize(

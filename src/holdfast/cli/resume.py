@@ -26,6 +26,7 @@ from holdfast.core import stops
 from holdfast.core.errors import HoldfastError, InvalidId, LeaseHeld, NotFound
 from holdfast.core.events import DriftFound
 from holdfast.core.ids import COMMAND, SPEC
+from holdfast.core.inputs import short_hash
 from holdfast.core.position import DEEPEN
 from holdfast.core.repo_drift import NO_BRANCH
 from holdfast.engine.people import Ambiguous, Look, look
@@ -316,7 +317,7 @@ def notes(seen: Look) -> Iterator[str]:
 
 
 def drift_line(found: DriftFound) -> str:
-    change = f" ({found.was or '?'} -> {found.now or '?'})" if found.was or found.now else ""
+    change = f" ({short_hash(found.was) or '?'} -> {short_hash(found.now) or '?'})" if found.was or found.now else ""
     return f"{found.drift} of {found.subject} changed{change}; decided: {found.verdict}, by {found.by}"
 
 
@@ -328,6 +329,8 @@ def ways_on(seen: Look, whole: str, verdict: str, repositories: list[dict[str, A
     if seen.plan.mission_id.startswith(SPEC):
         return [f"holdfast resume {run_id}", f"holdfast resume {run_id} --approve {whole}"]
     ways = [f"holdfast resume {run_id} -- COMMAND", f"holdfast resume {run_id} --approve {whole} -- COMMAND"]
+    if any(found.verdict == "refuse" and found.by != "policy" for found in seen.plan.drift):  # nobody said yes
+        ways.append(f"holdfast resume {run_id} --yes -- COMMAND")
     return [*ways_back(run_id, repositories), *ways[1:]] if verdict != seen.plan.verdict else ways
 
 
@@ -361,7 +364,8 @@ def plan_data(seen: Look) -> dict[str, Any]:
 
 
 def drift_data(found: DriftFound) -> dict[str, str]:
-    return {name: getattr(found, name) for name in ("drift", "subject", "verdict", "was", "now", "by")}
+    said = {name: getattr(found, name) for name in ("drift", "subject", "verdict", "by")}
+    return said | {"was": short_hash(found.was), "now": short_hash(found.now)}
 
 
 # --- going on

@@ -131,7 +131,7 @@ class EffectFailed(Event, frozen=True):
 
 
 class EffectSettled(Event, frozen=True):
-    """`receipt` came with version 2: what the probe found."""
+    """`receipt` came with version 2: what the probe found. Of what is done, a person may say another one."""
 
     version: ClassVar[int] = 2
     data_fields: ClassVar[tuple[str, ...]] = ("receipt",)

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from holdfast.core.errors import UsageError
+from holdfast.core.plain import check_text
 
 LONGEST = 200
 _GAP = re.compile(r"\{([A-Za-z0-9_]+(?:\.[A-Za-z0-9_]+)*)\}")
@@ -14,6 +15,7 @@ _GAP = re.compile(r"\{([A-Za-z0-9_]+(?:\.[A-Za-z0-9_]+)*)\}")
 
 def business_key(template: str, arguments: Any) -> str:
     """The template with each `{name.field}` filled from the arguments. Refuses a gap that has no text or number."""
+    check_text("The key of an effect", template)
     key = _GAP.sub(lambda found: _text_at(found.group(1), arguments, template), template)
     if not 0 < len(key) <= LONGEST or not key.isprintable() or "{" in key or "}" in key:
         raise UsageError(

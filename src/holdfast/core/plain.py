@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from holdfast.core.errors import NotCanonical, shown
+from holdfast.core.errors import NotCanonical, UsageError, shown
 
 MAX_DEPTH = 100
 _EXACT = 2**53 - 1
@@ -20,6 +20,12 @@ def check_plain(value: Any, path: str = "$", depth: int = 0) -> None:
     if check is None:
         raise NotCanonical(path, f"a {type(value).__name__} is not plain data")
     check(value, path, depth)
+
+
+def check_text(what: str, value: object) -> None:
+    """Raise UsageError unless it is text: an event that holds anything else in its place could not be read back."""
+    if not isinstance(value, str):
+        raise UsageError(f"{what} is text, not {shown(value, 60)}.")
 
 
 def _is_surely_plain(value: Any) -> bool:

@@ -103,9 +103,17 @@ def settle_commands(run_id: str, effect_key: str) -> tuple[str, ...]:
 
     A key that no terminal shows as it is cannot be typed, and has to be looked up.
     """
+    return tuple(command("settle", run_id, settled, *_typed(effect_key)) for settled in SETTLEMENTS)
+
+
+def replace_command(run_id: str, effect_key: str) -> str:
+    """The command that puts another receipt in the place of the one on record."""
+    return command("settle", run_id, "--done", "--receipt", "JSON", *_typed(effect_key))
+
+
+def _typed(effect_key: str) -> tuple[str, ...]:
     shown = effect_key if effect_key.isprintable() else "EFFECT"
-    named = ("--", shown) if shown.startswith("-") else (shown,)
-    return tuple(command("settle", run_id, settled, *named) for settled in SETTLEMENTS)
+    return ("--", shown) if shown.startswith("-") else (shown,)
 
 
 def answer_commands(run_id: str, question_id: str, question: QuestionState) -> tuple[str, ...]:

@@ -53,6 +53,14 @@ class Budget(NamedTuple):
     money: float | None = None
 
 
+def check_budget(budget: Budget) -> None:
+    for what, limit in zip(Budget._fields, tuple[Any, ...](budget), strict=True):
+        if limit is not None and not (isinstance(limit, (int, float)) and limit >= 0):
+            raise UsageError(
+                f"{limit!r:.40} is no limit for {what}.", advice="A limit is a number, or None for as much as it likes."
+            )
+
+
 def later(at: str, seconds: float) -> str:
     now = time_of(at)
     try:

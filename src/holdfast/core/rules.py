@@ -49,6 +49,7 @@ from holdfast.core.shapes import (
     StepState,
 )
 
+PERSON = "person"
 MOST = 2**53 - 1  # beyond that JSON readers round whole numbers
 
 
@@ -186,12 +187,16 @@ def _effect_failed(state: RunState, event: EffectFailed) -> None:
 
 
 def _effect_settled(state: RunState, event: EffectSettled) -> None:
-    effect = _open_effect(state, event)
+    """What a person says of an effect that is done puts another receipt in the place of the one on record."""
+    effect = state.effects.get(event.effect_key)
+    if effect is None or (effect.status, event.settled_as, event.by) != ("done", "done", PERSON):
+        effect = _open_effect(state, event)
     effect.status, effect.evidence, effect.receipt = event.settled_as, event.evidence, event.receipt
+    effect.artifact = None
     if event.settled_as in OPEN:
         state.effects_open[event.effect_key] = event.settled_as
     else:
-        del state.effects_open[event.effect_key]
+        state.effects_open.pop(event.effect_key, None)
 
 
 def _step_checkpointed(state: RunState, event: StepCheckpointed) -> None:
@@ -211,13 +216,20 @@ def _checkpoint_resumed(state: RunState, event: CheckpointResumed) -> None:
 
 
 def _drift_found(state: RunState, event: DriftFound) -> None:
-    """Changed arguments that were accepted open the step again: what it gave before was for other arguments."""
-    step = state.steps.get(event.subject)
-    if event.verdict == "go" and event.drift == "arguments" and step is not None and step.status == "finished":
-        step.status = "reopened"
-        state.steps_done -= 1
+    if event.verdict == "go" and event.drift == "arguments":
+        _arguments_accepted(state, event)
     if event.verdict == "go" and event.drift == "inputs":
         state.input_hash = state.inputs = event.now
+
+
+def _arguments_accepted(state: RunState, event: DriftFound) -> None:
+    """They open a step again: what it gave before was for others. The answer to a question stands for what is asked now."""
+    step, question = state.steps.get(event.subject), state.questions.get(event.subject)
+    if step is not None and step.status == "finished":
+        step.status = "reopened"
+        state.steps_done -= 1
+    if question is not None:
+        question.accepted = event.now
 
 
 def _question_asked(state: RunState, event: QuestionAsked) -> None:

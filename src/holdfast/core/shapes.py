@@ -97,13 +97,14 @@ class RepositoryState(msgspec.Struct, gc=False):
 
 
 class QuestionState(msgspec.Struct, gc=False):
-    """`answer` is None while nobody has answered."""
+    """`answer` is None while nobody has answered; `accepted` names another question that it was accepted for."""
 
     text: str
     choices: tuple[str, ...] = ()
     deadline: str | None = None
     answer: str | None = None
     expired: bool = False
+    accepted: str | None = None
 
 
 class Spent(msgspec.Struct, gc=False):

@@ -158,7 +158,7 @@ STOPS = (
          True, False, GO_ON),
     # ---- waiting
     Stop("awaiting_answer", "Waiting for an answer", "waiting", 50,
-         "The run asked a question and goes on when a person answers it.",
+         "The run asked a question, or a gate is closed by conflicts. It goes on when a person has answered, or dealt with them.",
          True, False, ANSWER),
     Stop("quota_wait", "Waiting for a usage limit to reset", "waiting", 51,
          "The provider's usage limit was reached. The run goes on when the limit resets.",
@@ -284,7 +284,7 @@ STOPS = (
          "Run stopped by user request (Ctrl+C).",
          True, False, GO_ON),
     Stop("interrupted", "Interrupted", "user", 131,
-         "The process ended without recording why: it was killed, the machine went down, or it left the run unfinished.",
+         "The process ended before the run did: it was killed, its own code left it, the machine went down, or the power failed.",
          True, True, GO_ON),
     Stop("cancelled", "Cancelled", "user", 132,
          "The run was cancelled on request, at a boundary between steps. It does not go on.",

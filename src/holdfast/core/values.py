@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple
 
+SettledByProbe = Literal["done", "not_done", "unknown"]
+
 
 class Owner(NamedTuple):
     """Who holds a lease. Evidence for people; liveness is decided by the lease alone."""
@@ -76,7 +78,7 @@ class Head(NamedTuple):
 class Answer(NamedTuple):
     """What a probe saw. `unknown` is an answer; a probe that is not sure must give it."""
 
-    settled_as: Literal["done", "not_done", "unknown"]
+    settled_as: SettledByProbe
     evidence: str = ""
     receipt: Any = None
 

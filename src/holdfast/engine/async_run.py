@@ -10,7 +10,7 @@ from weakref import WeakKeyDictionary
 
 from holdfast.core.checkpoint import Conflict, ScopeRef, StepCheckpoint, Strictness
 from holdfast.core.errors import IllegalEvent
-from holdfast.core.events import Event, NoteRecorded, Policy
+from holdfast.core.events import Event, Policy
 from holdfast.core.retry import Retry
 from holdfast.engine import forms
 from holdfast.engine.book import Book, Options, Part
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 class AsyncBook(Book):
     """The book of a run in an event loop: what many runs record at the same time is committed together."""
+
+    awaits = True
 
     def __init__(self, log: RunLog, options: Options, together: Together) -> None:
         super().__init__(log, options, no_guard, asyncio.sleep)
@@ -140,8 +142,8 @@ class AsyncRun(LiveRun):
         await drive(self._budgets.spend(tokens, money, step_id))
 
     async def note(self, text: str) -> None:
-        note = NoteRecorded(text=text)
-        if not self._retelling.is_known(note):
+        note = self._new_note(text)
+        if note is not None:
             await self._book.record(note)
 
     async def workspace(

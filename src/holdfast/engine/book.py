@@ -64,9 +64,13 @@ class Options(NamedTuple):
 
 
 class Book:
-    """The log of a live run in the hands of its code. One that `replays` remembers what was done under a name."""
+    """The log of a live run in the hands of its code. One that `replays` remembers what was done under a name.
+
+    One that `awaits` belongs to an event loop.
+    """
 
     replays = True
+    awaits = False
 
     def __init__(self, log: RunLog, options: Options, guard: Callable[[], None], sleep: Callable[[float], Any]) -> None:
         self.log = log

@@ -8,7 +8,8 @@ from functools import partial
 
 from holdfast.core.errors import UsageError, shown
 from holdfast.core.events import BudgetSpent
-from holdfast.core.retry import Budget, time_of
+from holdfast.core.plain import check_text
+from holdfast.core.retry import Budget, check_budget, time_of
 from holdfast.core.values import Record
 from holdfast.engine.book import Book, Part
 from holdfast.engine.retelling import Retelling
@@ -31,12 +32,15 @@ class Budgets:
 
     def begin(self) -> None:
         """Count the time that went by in earlier processes. Reads the log again only if time is limited."""
+        check_budget(self._limits)
         if self._limits.seconds is not None:
             log = self._book.log
             self._ran_before = seconds_run(log.store.read(log.run_id))
         self._began = time.monotonic()
 
     def spend(self, tokens: int, money: float, step_id: str | None) -> Part:
+        if step_id is not None:
+            check_text("The step that something was spent for", step_id)
         event = BudgetSpent(tokens=_whole(tokens), money=_amount(money), step_id=step_id)
         if not self._retelling.is_known(event):
             yield partial(self._book.record, event)

@@ -191,7 +191,7 @@ def time_of(log: RunLog, now: Callable[[], str] | None) -> datetime:
 def _after(time: datetime, lifetime: float) -> str:
     try:
         until = time + timedelta(seconds=lifetime)
-    except (OverflowError, ValueError):
+    except (OverflowError, TypeError, ValueError):
         until = time
     if until <= time:
         raise UsageError(f"A token cannot live for {shown(lifetime, 40)} seconds.", advice="Give a number above 0.")
@@ -287,6 +287,11 @@ def event_of(store: Store, state: RunState, step_id: str) -> StepCheckpointed | 
     record = next(store.read(state.run_id, after=known.seq - 1, limit=1), None) if known else None
     event = decode(record) if record else None
     return event if isinstance(event, StepCheckpointed) else None
+
+
+def is_expired(log: RunLog, event: StepCheckpointed, now: Callable[[], str] | None = None) -> bool:
+    """Whether its token counts no more. A clock decides that, and nothing else."""
+    return event.expires_at is not None and time_of(log, now) >= read_time(event.expires_at, "expires_at")
 
 
 def loaded(store: Store, run_id: str, event: StepCheckpointed) -> StepCheckpoint:

@@ -8,11 +8,11 @@ from typing import Any, Protocol
 
 import msgspec
 
-from holdfast.core.canonical import canonical
+from holdfast.core.canonical import canonical, digest_of
 from holdfast.core.drift import CHOICES, STOP, VERDICTS, policy_for
 from holdfast.core.events import Drift, DriftFound, EffectStarted, StepFinished, StepStarted, Verdict
 from holdfast.core.inputs import compute_input_diff, short_hash
-from holdfast.core.shapes import FINISHED, EffectState, StepState
+from holdfast.core.shapes import FINISHED, EffectState, QuestionState, StepState
 from holdfast.core.wire import decode
 from holdfast.engine.book import Book, Part
 
@@ -64,6 +64,14 @@ class Drifting:
         """It was done with other arguments. Returns if it may be done with these as well."""
         lines = changed_lines(self._given_before(known.seq), self._as_kept(this.arguments))
         yield from self.met("arguments", this.name, known.arguments_hash, this.arguments_hash, lines)
+
+    def of_question(self, question_id: str, known: QuestionState, now: Sequence[str]) -> Part:
+        """It was answered. Returns if what is asked now, its text and its choices, is the same, or was accepted for it."""
+        was = [known.text, *known.choices]
+        before, present = digest_of(was), digest_of(now)
+        if was != now and known.accepted != short_hash(present):
+            lines = changed_lines(*({"question": text, "choices": choices} for text, *choices in (was, now)))
+            yield from self.met("arguments", question_id, before, present, lines)
 
     def of_inputs(self, before: Any, now: Any, was: str, new: str) -> Part:
         yield from self.met("inputs", "the run", was, new, changed_lines(before, now))

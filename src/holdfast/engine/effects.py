@@ -8,18 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import Any, NamedTuple, Protocol, get_args, runtime_checkable
 
 import msgspec
 
 from holdfast.core.canonical import canonical, digest
-from holdfast.core.errors import TooLarge, UsageError
+from holdfast.core.errors import TooLarge, UsageError, shown
 from holdfast.core.events import EffectFailed, EffectFinished, EffectSettled, EffectStarted, Policy
 from holdfast.core.keys import business_key
 from holdfast.core.moves import REMEDIES, remedy
 from holdfast.core.plain import check_plain
+from holdfast.core.plan import replace_command
 from holdfast.core.shapes import FREE, OPEN, EffectState
-from holdfast.core.values import Answer
+from holdfast.core.values import Answer, SettledByProbe
 from holdfast.engine import forms
 from holdfast.engine.book import Book, Part
 from holdfast.engine.budgets import Budgets
@@ -111,6 +112,7 @@ class Effects:
         else:
             arguments = forms.given(what, act, args, kwargs)
             work, look, declared = act, probe, forms.declared_result(what, act)
+        self._check_begun(what, work)
         clean = self._book.log.redact.body(canonical(arguments))
         given = digest(clean)
         chosen = policy or getattr(act, "policy", None) or ("probed" if look is not None else "once")
@@ -128,6 +130,14 @@ class Effects:
             declared,
             forms.code_hash(work),
         )
+
+    def _check_begun(self, what: str, work: Callable[..., Any]) -> None:
+        """Its intent would be on record, and nobody could say what became of it, though nothing was done."""
+        if not forms.is_begun_by_a_call(work, self._book.awaits):
+            raise UsageError(
+                f"Calling the act of {what} does nothing yet: it is a coroutine or a generator.",
+                advice="Give an ordinary function; for coroutines there is `async with holdfast.arun(...)`.",
+            )
 
     def _key(self, name: str, key: str | None, arguments: Any, given: str) -> str:
         if key is not None:
@@ -267,7 +277,8 @@ class Effects:
         try:
             return forms.read(f"effect {deed.name}", stored, deed.declared)
         except forms.Unstorable as error:
-            raise forms.BadReceipt(deed.name, stored, error.problem) from None
+            replace = replace_command(self._book.log.run_id, deed.key)
+            raise forms.BadReceipt(deed.name, stored, error.problem, replace) from None
 
     # --- finding out
 
@@ -326,7 +337,11 @@ class Effects:
 def as_answer(seen: Any) -> Answer:
     """A probe may say it in one word: True is done, False is not done, None is unknown."""
     if isinstance(seen, Answer):
-        return seen
+        if seen.settled_as not in get_args(SettledByProbe):
+            raise UsageError(
+                f"A probe answers {', '.join(get_args(SettledByProbe))}, not {shown(seen.settled_as, 40)}."
+            )
+        return seen._replace(evidence=str(seen.evidence))
     words = {True: Answer("done", "the probe said so"), False: Answer("not_done", "the probe said so")}
     if seen is None or isinstance(seen, bool):
         return Answer("unknown", "the probe could not say") if seen is None else words[seen]

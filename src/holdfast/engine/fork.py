@@ -98,12 +98,14 @@ def _of_effects(store: Store, last: Record, count: int) -> Iterator[OfEffect]:
 
 def outcomes(keys: Collection[str], later: Sequence[OfEffect]) -> list[Event]:
     """What the original found out later about effects that were open. What only its own code gave up stays open."""
-    left, found = set(keys), list[Event]()
+    left, done, found = set(keys), set[str](), list[Event]()
     for event in later:
         given_up = isinstance(event, EffectSettled) and event.by == "policy"
-        if event.effect_key in left and not given_up:
+        if event.effect_key in (left | done) and not given_up:
             found.append(event)
-            if not isinstance(event, EffectSettled) or event.settled_as not in OPEN:
+            if isinstance(event, EffectFinished) or getattr(event, "settled_as", "") == "done":
+                done.add(event.effect_key)  # only another receipt can follow
+            elif not isinstance(event, EffectSettled) or event.settled_as not in OPEN:
                 left.discard(event.effect_key)
     return found
 

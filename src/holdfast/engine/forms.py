@@ -20,6 +20,7 @@ MAX_INLINE = 32 * 1024
 MAX_ARGUMENTS = 4 * 1024
 MAX_OUTPUT = 16 * 1024 * 1024
 _ATOMS = frozenset({str, int, float, bool, type(None)})
+CO_GENERATOR, CO_COROUTINE, CO_ASYNC_GENERATOR = 0x20, 0x80, 0x200  # as `inspect` has them, which is slow to load
 _tuple = tuple.__new__  # what a NamedTuple does in the end, without its frame
 _LOOSE = frozenset({Any, object, dict, list, str, int, float, bool, None, type(None), "return"})
 
@@ -40,16 +41,16 @@ class Unstorable(HoldfastError):
 
 
 class BadReceipt(HoldfastError):
-    """What is on record as the receipt of an effect, by a person or a probe, is not what its act declares."""
+    """What is on record as the receipt of an effect is not what its act declares. `replace` is the command that helps."""
 
     reason = "unstorable"
-    advice = (
-        "The effect is not done again. Let the return type of its act allow this receipt as well, such as "
-        "`Receipt | dict`, and resume."
-    )
 
-    def __init__(self, name: str, receipt: Any, problem: str) -> None:
+    def __init__(self, name: str, receipt: Any, problem: str, replace: str) -> None:
         super().__init__(f"The receipt {shown(receipt, 80)} on record for effect {name} cannot be used: {problem}.")
+        self.advice = (
+            f"The effect is not done again. Say the right one with `{replace}`, or let the return type of its act allow "
+            "this one as well, such as `Receipt | dict`, and resume."
+        )
 
 
 class Form(NamedTuple):
@@ -224,6 +225,13 @@ def takes_key(work: Callable[..., Any]) -> bool:
     if not isinstance(code, CodeType):
         return False
     return "key" in code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+
+
+def is_begun_by_a_call(work: Callable[..., Any], awaited: bool) -> bool:
+    """Whether calling it does its work: a coroutine has to be `awaited`, and a generator to be asked for more."""
+    code = getattr(_inner(work), "__code__", None)
+    later = CO_GENERATOR | CO_ASYNC_GENERATOR | (0 if awaited else CO_COROUTINE)
+    return not (isinstance(code, CodeType) and code.co_flags & later)
 
 
 # --- the code of a step

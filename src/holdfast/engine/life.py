@@ -12,6 +12,7 @@ from holdfast.core.canonical import digest
 from holdfast.core.errors import LeaseLost, UsageError
 from holdfast.core.events import EffectSettled, RunFinished, RunResumed, RunStarted, StepFailed
 from holdfast.core.inputs import canonical_inputs
+from holdfast.core.plain import check_text
 from holdfast.core.plan import plan_id
 from holdfast.core.shapes import FINISHED, RUNNING, STOPPED
 from holdfast.core.stops import is_resumable
@@ -111,6 +112,7 @@ class Life:
 
     def _start(self, clean: bytes) -> Part:
         book = self._book
+        check_text("The title of a run", self._title)
         started = RunStarted(
             mission_id=self._mission_id,
             title=self._title,

@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 from holdfast.core.canonical import digest
-from holdfast.core.checkpoint import Conflict, ScopeRef, Strictness
+from holdfast.core.checkpoint import BadCheckpoint, Conflict, ScopeRef, StepCheckpoint, Strictness
 from holdfast.engine import checkpoints
 from holdfast.engine.book import Book, Part
 
@@ -33,24 +33,44 @@ class Marks:
     ) -> Part:
         book = self._book
         yield from book.boundary()
-        name = step_id or cursor
-        known = book.state.checkpoints.get(name)
-        given = dict(self._inputs if inputs is None else inputs)
-        clean = digest(checkpoints.redacted_inputs(book.log, given))
-        if known is not None and (known.cursor, known.input_hash, known.used) == (cursor, clean, False):
-            return checkpoints.load_latest(book.log.store, book.log.run_id, self._mission_id, name)
+        wanted = checkpoints.Context(
+            mission_id=self._mission_id,
+            step_id=step_id or cursor,
+            inputs=dict(self._inputs if inputs is None else inputs),
+            strictness=self._strictness(strictness),
+            scope_refs=_refs(scope_refs),
+            cursor=cursor,
+        )
+        known = self._made_before(wanted)
+        if known is not None:
+            return known
         record = partial(
             checkpoints.checkpoint,
             book.log,
-            step_id=name,
+            step_id=wanted.step_id,
             cursor=cursor,
-            inputs=given,
+            inputs=wanted.inputs,
             new_token=book.options.new_token,
-            strictness=self._strictness(strictness),
-            scope_refs=_refs(scope_refs),
+            strictness=wanted.strictness,
+            scope_refs=wanted.scope_refs,
             lifetime=lifetime,
         )
         return (yield partial(book.alone, record))
+
+    def _still_good(self, step_id: str, cursor: str) -> StepCheckpoint | None:
+        """The last checkpoint of a step, if it stands at the cursor and its token can still be used."""
+        log, state = self._book.log, self._book.state
+        event = checkpoints.event_of(log.store, state, step_id)
+        if event is None or event.cursor != cursor or state.checkpoints[step_id].used:
+            return None
+        return None if checkpoints.is_expired(log, event) else checkpoints.loaded(log.store, log.run_id, event)
+
+    def _made_before(self, wanted: checkpoints.Context) -> StepCheckpoint | None:
+        """The last one, if it says the same: it is not written twice."""
+        known = self._still_good(wanted.step_id, wanted.cursor or "")
+        given = digest(checkpoints.redacted_inputs(self._book.log, wanted.inputs))
+        now = (given, wanted.strictness, wanted.scope_refs)
+        return known if known and (known.input_hash, known.strictness, known.scope_refs) == now else None
 
     def gate(
         self,
@@ -63,6 +83,7 @@ class Marks:
     ) -> Part:
         book = self._book
         yield from book.boundary()
+        known = self._still_good(step_id or cursor, cursor)
         context = checkpoints.Context(
             mission_id=self._mission_id,
             step_id=step_id or cursor,
@@ -70,6 +91,7 @@ class Marks:
             strictness=self._strictness(strictness),
             scope_refs=_refs(scope_refs),
             cursor=cursor,
+            retry_token=known.retry_token if known else None,
         )
         pass_or_block = partial(
             checkpoints.gate, book.log, conflicts, context, new_token=book.options.new_token, lifetime=lifetime
@@ -81,4 +103,7 @@ class Marks:
 
 
 def _refs(refs: Refs) -> tuple[ScopeRef, ...]:
-    return tuple(ref if isinstance(ref, ScopeRef) else ScopeRef(*ref) for ref in refs)
+    try:
+        return tuple(ref if isinstance(ref, ScopeRef) else ScopeRef(*ref) for ref in refs)
+    except TypeError:
+        raise BadCheckpoint("scope_refs", "must be pairs of a scope and its version") from None

@@ -25,6 +25,7 @@ from holdfast.core.events import (
 from holdfast.core.plain import check_plain
 from holdfast.core.plan import Plan, plan_id, resume_plan
 from holdfast.core.retry import seconds_until
+from holdfast.core.rules import PERSON
 from holdfast.core.shapes import FINISHED, STOPPED, QuestionState, RunState
 from holdfast.core.state import evolve
 from holdfast.core.stops import is_resumable, snippet
@@ -35,7 +36,6 @@ from holdfast.engine.stopping import stopped
 from holdfast.engine.waits import ANSWER, CANCEL
 from holdfast.ports import Message, Store
 
-PERSON = "person"
 NO_REASON = "a person asked for it"
 SHOWN = 5  # names that an error lists
 
@@ -47,7 +47,10 @@ class NoAnswer(BadInput):
 
 
 class NotOpen(BadInput):
-    advice = "Only an effect that was started and has no known outcome can be settled."
+    advice = (
+        "Only an effect that was started and has no known outcome can be settled. Of one that is done, `--done "
+        "--receipt JSON` replaces the receipt, if it is named in full."
+    )
 
     def __init__(self, effect_key: str, status: str) -> None:
         super().__init__(f"Effect {effect_key!r:.120} is not open: it is {status}.")
@@ -142,7 +145,7 @@ def settle(
         making = log.state.checkpoint_open
         if making is not None and effect not in log.state.effects and effect and making.startswith(effect):
             return making, log.record(_given_up(making, settled_as, evidence))
-        key = find_effect(log.state, effect)
+        key = find_effect(log.state, effect, again=settled_as == "done" and receipt is not None)
         said = EffectSettled(effect_key=key, settled_as=settled_as, evidence=evidence, by=PERSON, receipt=receipt)
         return key, log.record(said)
 
@@ -156,26 +159,26 @@ def _given_up(checkpoint_id: str, settled_as: SettledAs, evidence: str) -> Check
     return CheckpointAbandoned(checkpoint_id=checkpoint_id, why=evidence or "a person said that it is to be taken anew")
 
 
-def find_effect(state: RunState, text: str) -> str:
-    """The key of the open effect that `text` names: by its key, its step, or the beginning of either if it is the only one."""
-    known = state.effects.get(text)
-    if known is not None and text not in state.effects_open:
-        raise NotOpen(text, known.status)
-    if known is not None:
-        return text
+def find_effect(state: RunState, text: str, *, again: bool = False) -> str:
+    """The key of the open effect that `text` names: by its key, its step, or the beginning of either if it is the only one.
+
+    With `again` also of one that is done, if its key or its step is named in full.
+    """
     steps = {key: effect.step_id for key, effect in state.effects.items()}
-    by_name = [key for key in state.effects_open if steps[key] == text]
-    begins = [key for key in state.effects_open if text and (key.startswith(text) or steps[key].startswith(text))]
-    found = by_name or begins
+    whole = [text] if text in steps else [key for key, step in steps.items() if step == text]
+    found = [key for key in whole if key in state.effects_open]
+    if not found and again:
+        found = [key for key in whole if state.effects[key].status == "done"]
+    if not found and text not in steps:
+        found = [key for key in state.effects_open if text and (key.startswith(text) or steps[key].startswith(text))]
     if len(found) > 1:
         raise Ambiguous(f"open effect fits {text!r:.120}", found, "Give the whole key.")
     if not found:
-        raise _no_effect(state, text, steps)
+        raise _no_effect(state, text, whole)
     return found[0]
 
 
-def _no_effect(state: RunState, text: str, steps: dict[str, str]) -> HoldfastError:
-    closed = [key for key, step in steps.items() if step == text]
+def _no_effect(state: RunState, text: str, closed: Sequence[str]) -> HoldfastError:
     if closed:
         return NotOpen(closed[-1], state.effects[closed[-1]].status)
     missing = NotFound("open effect", text)

@@ -11,12 +11,13 @@ from collections.abc import Callable, Mapping, Sequence
 import msgspec
 
 from holdfast.core.canonical import digest
-from holdfast.core.checkpoint import is_token, read_time
+from holdfast.core.checkpoint import is_token
 from holdfast.core.errors import HoldfastError, NotFound, UsageError, shown
 from holdfast.core.events import CheckpointResumed, RunResumed, StepCheckpointed
 from holdfast.core.ids import is_kind
 from holdfast.core.inputs import Difference, compute_input_diff, short_hash, utc_text
 from holdfast.core.state import FINISHED, READY, RUNNING, STOPPED, RunState
+from holdfast.core.stops import is_resumable
 from holdfast.core.wire import decode, encode_body
 from holdfast.engine.checkpoints import (
     BlockedByConflict,
@@ -26,6 +27,7 @@ from holdfast.engine.checkpoints import (
     checkpoint,
     event_of,
     gate,
+    is_expired,
     load_latest,
     loaded,
     new_id,
@@ -154,8 +156,7 @@ class ResumeMiddleware:
         return event
 
     def _refusal_now(self, event: StepCheckpointed) -> str | None:
-        """A clock decides when a token has expired, and nothing else."""
-        if event.expires_at is not None and time_of(self.log, self._now) >= read_time(event.expires_at, "expires_at"):
+        if is_expired(self.log, event, self._now):
             return "expired"
         body = encode_body(CheckpointResumed(checkpoint_id=event.checkpoint_id, retry_token=event.retry_token))
         return None if self.log.redact.body(body) == body else "secret"
@@ -243,6 +244,11 @@ def check_open(state: RunState) -> None:
         raise UsageError(f"Run {state.run_id} has not been started.")
     if state.status == FINISHED:
         raise NotResumable(f"Run {state.run_id} is finished; there is nothing to resume.")
+    if state.status == STOPPED and not is_resumable(state.stop_reason or ""):
+        raise NotResumable(
+            f"Run {state.run_id} stopped for {state.stop_reason}, which is for good.",
+            advice=f"`holdfast fork {state.run_id}` makes a new run of what it had done.",
+        )
 
 
 def refusal(state: RunState, context: Context, token: str) -> str | None:

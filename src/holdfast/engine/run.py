@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 from holdfast.core.checkpoint import Conflict, ScopeRef, StepCheckpoint, Strictness
 from holdfast.core.errors import LeaseLost
 from holdfast.core.events import NoteRecorded, Policy
+from holdfast.core.plain import check_text
 from holdfast.core.retry import Retry
 from holdfast.core.shapes import RunState
 from holdfast.engine import forms
@@ -52,7 +53,7 @@ class LiveRun:
         self._budgets = Budgets(book, self._retelling)
         self._steps = Steps(book, drifting, self._budgets)
         self._effects = Effects(book, self._budgets, drifting)
-        self._waits = Waits(book)
+        self._waits = Waits(book, drifting)
         self._marks = Marks(book, mission_id, inputs)
         self._life = Life(book, drifting, self._waits, self._budgets, mission_id, inputs, title)
         self._token: Token[LiveRun | None] | None = None
@@ -95,6 +96,12 @@ class LiveRun:
             raise error
 
         self._book.wish = wish
+
+    def _new_note(self, text: str) -> NoteRecorded | None:
+        """What is to be written down; None for what an earlier process has written, and this one says again on its way."""
+        check_text("A note", text)
+        note = NoteRecorded(text=text)
+        return None if self._retelling.is_known(note) else note
 
     def keep(self, data: bytes) -> str:
         """Store bytes as they are, by their SHA-256, which is what an event can hold."""
@@ -212,8 +219,8 @@ class Run(LiveRun):
 
     def note(self, text: str) -> None:
         """Write something down for whoever reads the log. What a resumed run says again on its way is not written twice."""
-        note = NoteRecorded(text=text)
-        if not self._retelling.is_known(note):
+        note = self._new_note(text)
+        if note is not None:
             self._book.record(note)
 
     def workspace(

@@ -30,10 +30,12 @@ from holdfast.core.events import (
 from holdfast.core.moves import REMEDIES, Begin, Finish, Move, Rest, Settle, next_move, remedy
 from holdfast.core.plain import check_plain
 from holdfast.core.state import FINISHED, FREE, EffectState, RunState
-from holdfast.core.stops import diagnose, snippet
+from holdfast.core.stops import snippet
 from holdfast.core.values import Answer
 from holdfast.core.wire import Redact
+from holdfast.engine.effects import as_answer, evidence_of
 from holdfast.engine.log import RunLog
+from holdfast.engine.stopping import stopped
 
 MAX_INLINE = 16 * 1024
 MAX_OUTPUT = 16 * 1024 * 1024
@@ -245,7 +247,7 @@ def ask(effect: Effect) -> Answer:
     if effect.probe is None:
         return Answer("unknown", "there is no probe that could look")
     try:
-        answer = effect.probe(effect.key)
+        answer = as_answer(effect.probe(effect.key))
         plain(answer.receipt, MAX_INLINE)
     except Exception as error:  # noqa: BLE001 - whatever a probe raises, the outcome is unknown and is recorded as such
         return Answer("unknown", f"the probe failed: {type(error).__name__}: {error}")
@@ -265,11 +267,3 @@ def step_failed(step_id: str, attempt: int, error: str) -> tuple[StepFailed, Run
     """Both in one append: a run that stops for a failed step has no moment in which it would simply try again."""
     failed = StepFailed(step_id=step_id, attempt=attempt, error=error)
     return failed, stopped("step_failed", f"step {step_id}", error)
-
-
-def stopped(reason: str, *evidence: str) -> RunStopped:
-    return RunStopped(reason=reason, diagnosis=diagnose(reason, evidence).diagnosis, evidence=evidence)
-
-
-def evidence_of(key: str, known: EffectState) -> tuple[str, ...]:
-    return f"effect {key}", f"of step {known.step_id}", f"with policy {known.policy}, {known.status}"

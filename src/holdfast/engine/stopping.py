@@ -25,15 +25,16 @@ class Stopped(SystemExit):
 
     def __str__(self) -> str:
         further = f" `holdfast resume {self.run_id}` shows what comes next." if is_resumable(self.reason) else ""
-        return f"Run {self.run_id} stopped: {self.reason}. {self.diagnosis}{further}"
+        end = "" if self.diagnosis.endswith((".", "?", "!")) else "."
+        return f"Run {self.run_id} stopped: {self.reason}. {self.diagnosis}{end}{further}"
 
 
 class NotResumable(HoldfastError):
     reason = "not_resumable"
-    advice = "`holdfast fork RUN` makes a new run of what it had done."
 
     def __init__(self, run_id: str, why: str) -> None:
-        super().__init__(f"Run {run_id} cannot go on: {why}.")
+        advice = f"`holdfast fork {run_id}` makes a new run of what it had done."
+        super().__init__(f"Run {run_id} cannot go on: {why}.", advice=advice)
         self.run_id = run_id
 
 

@@ -16,9 +16,12 @@ from holdfast.core.events import (
     SleepEnded,
     SleepStarted,
 )
+from holdfast.core.plain import check_text
 from holdfast.core.retry import later, seconds_until
+from holdfast.core.shapes import QuestionState
 from holdfast.core.values import Message
 from holdfast.engine.book import Book, Part
+from holdfast.engine.drifting import Drifting
 from holdfast.engine.steps import wait_until
 
 CANCEL, ANSWER = "cancel", "answer"
@@ -46,8 +49,9 @@ def read_answer(message: Message) -> QuestionAnswered | None:
 class Waits:
     """What one run waits for."""
 
-    def __init__(self, book: Book) -> None:
+    def __init__(self, book: Book, drifting: Drifting) -> None:
         self._book = book
+        self._drifting = drifting
 
     # --- questions
 
@@ -56,6 +60,7 @@ class Waits:
     ) -> Part:
         book = self._book
         yield from book.boundary()
+        check_text("A question", text)
         question_id = name or text[:80].strip()
         book.claim(question_id)
         known = book.state.questions.get(question_id)
@@ -65,17 +70,34 @@ class Waits:
             asked = QuestionAsked(question_id=question_id, text=text, choices=tuple(choices), deadline=deadline)
             known = (yield partial(book.record, asked)).questions[question_id]
         if known.answer is not None:
+            yield from self._fits(question_id, known, text, choices)
             return known.answer
-        if known.expired or (known.deadline and seconds_until(book.log.world.now(), known.deadline) <= 0):
+        said = None if self._is_late(known) else (yield from self._answer(question_id, text, known.choices))
+        if said is None or self._is_late(known):
             return (yield from self._expired(question_id, text, known.expired, default))
-        return (yield from self._answer(question_id, text, known.choices))
+        yield partial(book.record, QuestionAnswered(question_id=question_id, answer=said, by="terminal"))
+        return said
+
+    def _is_late(self, known: QuestionState) -> bool:
+        now = self._book.log.world.now()
+        return known.expired or (known.deadline is not None and seconds_until(now, known.deadline) <= 0)
+
+    def _fits(self, question_id: str, known: QuestionState, text: str, choices: Sequence[str]) -> Part:
+        """An answer is for what was asked. For anything else under that name it counts only where that is accepted."""
+        now = [self._book.redacted(text), *map(self._book.redacted, choices)]
+        yield from self._drifting.of_question(question_id, known, now)
+        if choices and known.answer not in now[1:]:
+            raise UsageError(
+                f"The answer {known.answer!r:.80} to {question_id} is none of its choices now.",
+                advice="Give the new question another name.",
+            )
 
     def _answer(self, question_id: str, text: str, choices: Sequence[str]) -> Part:
         book = self._book
         said = book.options.prompt(text, choices) if book.options.prompt is not None else None
         if said is None:
             raise (yield from book.stop("awaiting_answer", f"question {question_id}", text, *choices))
-        yield partial(book.record, QuestionAnswered(question_id=question_id, answer=said, by="terminal"))
+        check_text("An answer", said)
         return said
 
     def _expired(self, question_id: str, text: str, known: bool, default: str | None) -> Part:
@@ -118,8 +140,8 @@ class Waits:
                     yield partial(book.record, answer)
 
 
-def _check_choices(choices: Sequence[str], default: str | None) -> None:
-    if isinstance(choices, str) or not all(choices):
-        raise UsageError("The choices of a question are a list of texts.")
+def _check_choices(choices: Sequence[object], default: str | None) -> None:
+    if isinstance(choices, str) or not all(isinstance(choice, str) and choice for choice in choices):
+        raise UsageError("The choices of a question are a list of texts.", advice="Write ['yes', 'no'].")
     if default is not None and choices and default not in choices:
         raise UsageError(f"The default {default!r:.80} is not one of the choices.")
