@@ -32,6 +32,12 @@ def test_everything_in_a_table_of_an_agent_is_an_act():
     ]  # fmt: skip
 
 
+def test_what_is_not_looked_at_is_an_act_too():
+    assert of("[run]\nphases=['implement']") == [("run.phases", "no test and no review")]
+    assert of("[run]\nphases=['test','implement','review']\n[verify]\ntier1_when='always'") == []
+    assert of("[verify]\ntier1_when='last'") == [("verify.tier1_when", "tier1 not always: last")]
+
+
 def test_limits_and_scopes_are_no_acts():
     assert (
         of("[run]\nparallel=1\nlink=[]\n[scope]\ndeny=['x']\n[budget]\ntime='1h'\n[verify]\ntier0=[]\ntimeout='1m'")

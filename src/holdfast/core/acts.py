@@ -1,4 +1,4 @@
-"""What the files of a repository would have run, as a person can read it: commands, agents and links. Runs nothing.
+"""What the files of a repository would have run or left out, as a person can read it. Runs nothing.
 
 Two files with the same bytes name the same acts; a file that names none needs nobody's trust.
 """
@@ -9,14 +9,14 @@ import shlex
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-from holdfast.core.settings import FILE, read
+from holdfast.core.settings import FILE, PHASES, VerifySettings, read
 
 _COMMANDS = ("tier0", "tier1", "tier2")
 _AGENTS = ("agent", "test", "implement", "fix", "reviewers")
 
 
 class Act(NamedTuple):
-    """Something that is started, or reached, because a file says so, and where it says so."""
+    """Something that is started, reached or not looked at because a file says so, and where it says so."""
 
     file: str
     where: str
@@ -43,6 +43,9 @@ def _of_file(name: str, data: bytes) -> Iterator[Act]:
 def _of_verify(section: Mapping[str, Any]) -> Iterator[Act]:
     for key in _COMMANDS:
         yield from (Act(FILE, f"verify.{key}", shlex.join(argv)) for argv in section.get(key, ()))
+    usual = VerifySettings().tier1_when
+    if section.get("tier1_when", usual) != usual:
+        yield Act(FILE, "verify.tier1_when", f"tier1 not {usual}: {section['tier1_when']}")
 
 
 def _of_run(section: Mapping[str, Any]) -> Iterator[Act]:
@@ -52,6 +55,9 @@ def _of_run(section: Mapping[str, Any]) -> Iterator[Act]:
             Act(FILE, f"run.{key}", f"the agent {name}") for name in ([named] if key == "agent" else named) if name
         )
     yield from (Act(FILE, "run.link", f"a link to {path}") for path in section.get("link", ()))
+    left_out = [phase for phase in PHASES if phase not in section.get("phases", PHASES)]
+    if left_out:
+        yield Act(FILE, "run.phases", f"no {' and no '.join(left_out)}")
 
 
 def _of_table(where: str, table: Mapping[str, Any]) -> Iterator[Act]:
