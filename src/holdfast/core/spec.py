@@ -135,7 +135,8 @@ class Problem(msgspec.Struct, frozen=True):
 
 
 class Spec(msgspec.Struct, frozen=True, kw_only=True):
-    """All that the files of one folder say. `path` is the folder; `next_id` the number of the next task, if it is told."""
+    """All that the files of one folder say. `path` is the folder; `next_id` the number of the next task, if it is told;
+    `reviewed` are the ids in `review.yaml`."""
 
     name: str
     path: str
@@ -145,6 +146,7 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True):
     phases: tuple[Phase, ...] = ()
     reviewers: tuple[Reviewer, ...] = ()
     deferred: tuple[Deferred, ...] = ()
+    reviewed: tuple[str, ...] = ()
     checkpoint: Checkpoint | None = None
     problems: tuple[Problem, ...] = ()
     digest: str = ""

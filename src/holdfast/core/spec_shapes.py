@@ -327,5 +327,13 @@ def open_findings(*lists: Sequence[Deferred]) -> tuple[Deferred, ...]:
     return tuple(one for key, one in found.items() if key not in settled)
 
 
+def ids_in(value: Plain) -> list[str]:
+    """Every id anywhere in what a file says."""
+    if isinstance(value, Mapping):
+        own = [value["id"]] if isinstance(value.get("id"), str) else []
+        return own + [name for item in value.values() for name in ids_in(item)]
+    return [name for item in value for name in ids_in(item)] if isinstance(value, list) else []
+
+
 def said_of(tasks: Sequence[Task]) -> tuple[str, ...]:
     return tuple(task.said for task in tasks if task.said)

@@ -20,6 +20,7 @@ from holdfast.core.spec_graph import Graph, implied, read_graph
 from holdfast.core.spec_shapes import (
     IDS,
     Tasks,
+    ids_in,
     joined,
     open_findings,
     read_checkpoint,
@@ -102,6 +103,7 @@ def _spec(folder: str, texts: dict[str, Text], problems: Sequence[Problem]) -> S
         deferred=open_findings(
             checkpoint.deferred if checkpoint else (), [*read_deferred(review.get("deferred_issues"))]
         ),
+        reviewed=tuple(ids_in(review)),
         checkpoint=checkpoint,
         problems=(*found, *(_problem(folder, TASKS, None, said, fatal=True) for said in faults(tasks))),
         digest=digest_of(tasks),

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from holdfast.core import batches
-from holdfast.core.review import LATER, Finding
+from holdfast.core.review import LATER, Finding, highest
 from holdfast.core.spec import (
     OVER,
     Checkpoint,
@@ -84,7 +84,7 @@ class Planner:
             "open": [task.id for task in spec.tasks if task.status not in OVER],
             "digest": _digest(spec),
             "plan": desk.keep_value([_bare(task) for task in spec.tasks]),
-            "taken": [one.id for one in spec.deferred if one.id],
+            "taken": highest([*(one.id for one in spec.deferred if one.id), *spec.reviewed]),
         }
 
     def _done_before(self, spec: Spec) -> int:
@@ -182,8 +182,8 @@ def write_files(
     """
     specs = desk.parts.specs
     specs.mark({task["id"]: "complete" for task in batch["tasks"]}, today=at[:10])
-    if found:
-        specs.write_review(batch["shown"], found)
+    if fresh := [one for one in found if one.id not in earlier]:
+        specs.write_review(batch["shown"], fresh)
     specs.write_checkpoint(_checkpoint(desk, specs.read(), batch, base, earlier, at))
     desk.tell(Moment("note", text="checkpoint.yaml is written"))
 
