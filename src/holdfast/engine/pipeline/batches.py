@@ -103,12 +103,17 @@ class Planner:
             said = changes(earlier, [_bare(task) for task in spec.tasks])
         else:
             said = changes_since(checkpoint, spec.tasks) if checkpoint else []
-            if checkpoint is not None and checkpoint.last_commit:
-                desk.note(
-                    desk.parts.ground.last_commit(checkpoint.last_commit, f"{desk.parts.specs.path}/checkpoint.yaml")
-                )
+            self._tell_origin(checkpoint)
         for sentence in said:
             desk.note(f"tasks.yaml: {sentence}")
+
+    def _tell_origin(self, checkpoint: Checkpoint | None) -> None:
+        """Where the checkpoint that a new run goes on from was made, if that is not plainly here."""
+        desk = self._desk
+        if checkpoint is not None and checkpoint.last_commit:
+            desk.note(desk.parts.ground.last_commit(checkpoint.last_commit, f"{desk.parts.specs.path}/checkpoint.yaml"))
+        if checkpoint is not None and not checkpoint.finished and checkpoint.branch not in ("", _branch(desk)):
+            desk.note(f"checkpoint.yaml was written on the branch {checkpoint.branch}, and this is {_branch(desk)}")
 
     def _tell_claims(self, spec: Spec) -> None:
         """What became of tasks between two batches is told. While a batch is open, `check_claims` stops for it first."""
@@ -196,7 +201,7 @@ def _checkpoint(
     return Checkpoint(
         spec_name=spec.name,
         spec_path=f"./{desk.parts.specs.path}",
-        branch=(desk.parts.ground.where()[1] or "").removeprefix("refs/heads/"),
+        branch=_branch(desk),
         timestamp=at,
         last_batch=batch["shown"],
         last_commit=base,
@@ -209,6 +214,10 @@ def _checkpoint(
         reviewers=_reviewers(desk, spec),
         tasks_digest=_digest(spec),
     )
+
+
+def _branch(desk: Desk) -> str:
+    return (desk.parts.ground.where()[1] or "").removeprefix("refs/heads/")
 
 
 def _deferred(desk: Desk, spec: Spec, earlier: frozenset[str]) -> tuple[Deferred, ...]:
