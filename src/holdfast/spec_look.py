@@ -19,7 +19,7 @@ from holdfast.core.canonical import digest
 from holdfast.core.errors import HoldfastError, NotFound
 from holdfast.core.ids import SPEC, is_id
 from holdfast.core.shapes import FINISHED, RunState
-from holdfast.core.spec import Spec, refuse
+from holdfast.core.spec import Spec, batches_behind, refuse
 from holdfast.core.stops import is_resumable
 from holdfast.engine.log import read_head
 from holdfast.ports import Head, Store
@@ -63,17 +63,20 @@ class Seen(NamedTuple):
     batches: tuple[tuple[int, Batch], ...]
 
 
-def look(text: str) -> Seen:
-    """A spec by its path or name. Starts nothing and writes nothing."""
+def look(text: str, parallel: int | None = None) -> Seen:
+    """A spec by its path or name, with the batches as they would be run. `parallel`: instead of what the settings say."""
     environ = config.environment()
     top = around(os.getcwd(), environ).top
     folder = named(top, text)
     spec = folder.read()
     refuse(spec.problems)
-    planned = plan(spec.tasks, break_on_phase=settings.load(top, environ).settings.run.break_on_phase)
-    behind = spec.checkpoint.last_batch if spec.checkpoint else None
-    first = int(behind) + 1 if behind is not None and behind.isascii() and behind.isdigit() else 1
-    return Seen(folder, spec, tuple(enumerate(planned, first)))
+    run = settings.load(top, environ).settings.run
+    at_once = (parallel or run.parallel) > 1
+    planned = [
+        batch._replace(parallel=batch.parallel and at_once)
+        for batch in plan(spec.tasks, break_on_phase=run.break_on_phase)
+    ]
+    return Seen(folder, spec, tuple(enumerate(planned, batches_behind(spec.checkpoint) + 1)))
 
 
 def look_data(seen: Seen) -> dict[str, Any]:

@@ -289,6 +289,12 @@ def _moment(text: str) -> float:
     return found.replace(tzinfo=found.tzinfo or UTC).timestamp()
 
 
+def batches_behind(checkpoint: Checkpoint | None) -> int:
+    """How many batches were done before: the number that the name of the last one begins with."""
+    found = re.match("[0-9]{1,9}", (checkpoint.last_batch if checkpoint else None) or "")
+    return int(found[0]) if found else 0
+
+
 def next_task_id(spec: Spec) -> str:
     """An id that no task of this spec has or had, as far as its files know: CODE-007, T7, CODE-1000 after CODE-999."""
     prefix, width = _style(spec)

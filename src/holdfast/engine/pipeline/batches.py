@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from itertools import takewhile
 from typing import Any
 
 import msgspec
@@ -19,6 +18,7 @@ from holdfast.core.spec import (
     Spec,
     Task,
     TaskRef,
+    batches_behind,
     changes,
     changes_since,
     digest_of,
@@ -91,9 +91,7 @@ class Planner:
         """How many batches the spec had behind it when this run began."""
         if self._last is not None:
             return int(self._last["shown"]) - int(self._last["number"])
-        last = spec.checkpoint.last_batch if spec.checkpoint else None
-        digits = "".join(takewhile(str.isdigit, (last or "").encode("ascii", "ignore").decode()))
-        return int(digits[:9] or 0)
+        return batches_behind(spec.checkpoint)
 
     def _tell_changes(self, spec: Spec) -> None:
         """Say what is different from what was planned by before: from the log, else from the checkpoint's own summary."""
