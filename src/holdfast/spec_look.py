@@ -13,12 +13,13 @@ import msgspec
 from holdfast import app, config, settings
 from holdfast.adapters.ground import around
 from holdfast.adapters.specs import SpecFolder, find, named
+from holdfast.adapters.specs.reader import CHECKPOINT
 from holdfast.core.batches import Batch, plan
 from holdfast.core.canonical import digest
-from holdfast.core.errors import HoldfastError
+from holdfast.core.errors import HoldfastError, NotFound
 from holdfast.core.ids import SPEC, is_id
 from holdfast.core.shapes import FINISHED, RunState
-from holdfast.core.spec import Spec, refuse
+from holdfast.core.spec import Spec, batches_behind, refuse
 from holdfast.core.stops import is_resumable
 from holdfast.engine.log import read_head
 from holdfast.ports import Head, Store
@@ -62,17 +63,20 @@ class Seen(NamedTuple):
     batches: tuple[tuple[int, Batch], ...]
 
 
-def look(text: str) -> Seen:
-    """A spec by its path or name. Starts nothing and writes nothing."""
+def look(text: str, parallel: int | None = None) -> Seen:
+    """A spec by its path or name, with the batches as they would be run. `parallel`: instead of what the settings say."""
     environ = config.environment()
     top = around(os.getcwd(), environ).top
     folder = named(top, text)
     spec = folder.read()
     refuse(spec.problems)
-    planned = plan(spec.tasks, break_on_phase=settings.load(top, environ).settings.run.break_on_phase)
-    behind = spec.checkpoint.last_batch if spec.checkpoint else None
-    first = int(behind) + 1 if behind is not None and behind.isascii() and behind.isdigit() else 1
-    return Seen(folder, spec, tuple(enumerate(planned, first)))
+    run = settings.load(top, environ).settings.run
+    at_once = (parallel or run.parallel) > 1
+    planned = [
+        batch._replace(parallel=batch.parallel and at_once)
+        for batch in plan(spec.tasks, break_on_phase=run.break_on_phase)
+    ]
+    return Seen(folder, spec, tuple(enumerate(planned, batches_behind(spec.checkpoint) + 1)))
 
 
 def look_data(seen: Seen) -> dict[str, Any]:
@@ -93,6 +97,35 @@ def look_data(seen: Seen) -> dict[str, Any]:
 def is_there(text: str) -> bool:
     named(around(os.getcwd(), config.environment()).top, text)
     return True
+
+
+def is_begun(text: str) -> bool:
+    """Whether this names a spec of which a checkpoint tells. Raises NotFound for a spec that has none: it never ran."""
+    try:
+        folder = named(around(os.getcwd(), config.environment()).top, text)
+    except HoldfastError:
+        return False
+    if folder.read().checkpoint is not None:
+        return True
+    error = NotFound("run of the spec", text)
+    error.advice = f"`holdfast run {shlex.quote(text)}` begins one."
+    raise error
+
+
+def waiting(where: config.Config) -> list[dict[str, Any]]:
+    """The specs here that are not finished by their checkpoint, and of which no run is known."""
+    try:
+        top = around(os.getcwd(), config.environment()).top
+    except HoldfastError:
+        return []
+    paths = [path for path in find(top) if os.path.isfile(os.path.join(top, path, CHECKPOINT))]
+    rows = []
+    for path in paths:
+        said = SpecFolder(path, top).read().checkpoint
+        if said is not None and not said.finished and last_run(where, os.path.join(top, path)) is None:
+            following = f"holdfast resume {shlex.quote(path)}"
+            rows.append({"path": path, "last_batch": said.last_batch or "", "next": following})
+    return rows
 
 
 def spec_names() -> list[str]:

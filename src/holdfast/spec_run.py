@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import shlex
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
@@ -56,6 +57,17 @@ class DirtyWorktree(HoldfastError):
     def __init__(self, changed: Sequence[str]) -> None:
         more = f" and {len(changed) - 5} more" if len(changed) > 5 else ""
         super().__init__(f"There are uncommitted changes: {', '.join(changed[:5])}{more}.")
+
+
+class BranchDiffers(HoldfastError):
+    """No log is here, and checkpoint.yaml was written on another branch: a person chooses, and nothing is checked out."""
+
+    reason = "branch_differs"
+
+    def __init__(self, spec: str, was: str, now: str) -> None:
+        super().__init__(f"checkpoint.yaml of {spec} was written on the branch {was}, and now {now} is checked out.")
+        here = f"`holdfast run {shlex.quote(spec)} --yes` goes on here"
+        self.advice = f"`git switch {shlex.quote(was)}` goes back to it, {here}."
 
 
 class WorkTreeTaken(HoldfastError):
@@ -245,6 +257,7 @@ def _once(store: Store, run_id: str, wish: Wish, job: Job, tell: Callable[[Momen
     state = spec_look.state_of(store, run_id)
     if state is None:
         _check_clean(workspace, job, wish.allow_dirty)
+        _check_branch(workspace, job, wish.yes)
     ignoring.add_rule(workspace.git, "exclude")
     begun = False
     try:
@@ -337,6 +350,15 @@ def _check_clean(workspace: GitWorkspace, job: Job, allow_dirty: bool) -> None:
     changed = [line for line in workspace.changed() if not line.partition(": ")[2].startswith(own)]
     if changed and not allow_dirty:
         raise DirtyWorktree(changed)
+
+
+def _check_branch(workspace: GitWorkspace, job: Job, yes: bool) -> None:
+    """What was begun on one branch is not gone on with on another unasked. One that is no more is nobody's choice."""
+    said, now = job.folder.read().checkpoint, (workspace.where()[1] or "").removeprefix("refs/heads/")
+    if said is None or said.finished or yes or said.branch in ("", now):
+        return
+    if said.branch.isprintable() and workspace.has_branch(said.branch):
+        raise BranchDiffers(job.folder.path, said.branch, now)
 
 
 def _policies(state: RunState | None, wish: Wish, strictness: Strictness) -> dict[str, Policy]:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.core.reports import Gates, Issue, ReviewerReport
-from holdfast.core.review import LATER, Finding, fingerprint, judge
+from holdfast.core.review import LATER, Finding, fingerprint, highest, judge
 
 PASS = dict.fromkeys(("correctness", "style", "performance", "security", "architecture"), "pass")
 
@@ -109,3 +109,7 @@ def test_a_fingerprint_does_not_care_where_the_lines_have_moved() -> None:
 @given(st.permutations([finding("a"), finding("b"), finding("c", "x.py")]))
 def test_a_fingerprint_is_the_same_in_any_order(findings: list[Finding]) -> None:
     assert fingerprint(findings) == fingerprint([finding("a"), finding("b"), finding("c", "x.py")])
+
+
+def test_of_ids_that_are_given_away_the_last_of_each_severity_is_kept() -> None:
+    assert highest(["M2", "M010", "H001", "T999", "m3", "M" + "9" * 5000, "M٣", "", "C"]) == ["H001", "M010"]

@@ -69,6 +69,18 @@ def test_a_phase_does_not_need_what_is_set_aside_in_another():
     assert read_graph({"phases": phases}, tasks).needs == (("T3", "T1"),)
 
 
+def test_phases_that_follow_one_another_skip_what_is_empty_or_set_aside():
+    tasks = [Task(id="T1"), Task(id="T2", status="deferred"), Task(id="T3"), Task(id="T4", status="dropped")]
+    rows = {"a": ["T1", "T2"], "b": [], "c": ["T4"], "d": ["T3"]}
+    assert read_graph({"phases": rows}, tasks).needs == (("T3", "T1"),)
+
+
+def test_needs_under_several_names_all_count():
+    assert read_graph({"T2": {"depends_on": [], "blocked_by": ["T1"]}}, TASKS).needs == (("T2", "T1"),)
+    phases = [{"id": "a", "tasks": ["T1"]}, {"id": "b", "tasks": ["T2"], "deps": [], "needs": ["a"]}]
+    assert read_graph({"phases": phases}, TASKS).needs == (("T2", "T1"),)
+
+
 def test_files_phases_and_batches_are_read_too():
     data = {
         "phases": [
@@ -89,4 +101,5 @@ def test_files_phases_and_batches_are_read_too():
 def test_names_are_read_from_anything_that_holds_names():
     assert words("a, b,,") == ("a", "b")
     assert words(["a", {"id": "b"}, {"path": "c"}, {}, None, ["d"]]) == ("a", "b", "c", "d")
+    assert words([{"file": "a.py", "action": "create"}]) == ("a.py",)
     assert words(None) == ()

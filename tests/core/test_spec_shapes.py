@@ -78,6 +78,26 @@ def test_tasks_may_stand_in_a_map_in_phases_or_alone():
     assert read_tasks({}).tasks == ()
 
 
+def test_tasks_of_several_documents_are_all_read():
+    whole = merged([{"tasks": [{"id": "T1"}], "phases": [{"name": "P"}]}, {"tasks": [{"id": "T2"}]}, [{"id": "T3"}]])
+    assert [task.id for task in read_tasks(whole).tasks] == ["T1", "T2", "T3"]
+    assert [task.id for task in read_tasks(merged([whole, {"tasks": None}])).tasks] == ["T1", "T2", "T3"]
+    assert merged([{"next_batch": {"number": "2"}}, {"next_batch": None}]) == {"next_batch": None}
+
+
+def test_what_a_task_blocks_needs_it():
+    rows = [
+        {"id": "T1", "blocks": ["T2"]},
+        {"id": "T2", "depends_on": "T3"},
+        {"id": "T3"},
+        {"id": "T4", "blockedBy": "T1"},
+    ]
+    assert [task.depends_on for task in read_tasks({"tasks": rows}).tasks] == [(), ("T3", "T1"), (), ("T1",)]
+    assert read_tasks({"tasks": [{"id": "T1", "blocks": "T9"}]}).flaws == (
+        (0, "T1 blocks T9, and there is no such task."),
+    )
+
+
 def test_the_head_of_the_file_and_its_phases_are_read():
     goal = {"description": "It works", "criteria": ["a", None, "b"]}
     data = {

@@ -11,6 +11,7 @@ import time
 
 import pytest
 
+from holdfast.adapters.specs import SpecFolder
 from holdfast.core import stops
 from tests.pipeline import kit
 from tests.pipeline.kit import (
@@ -211,6 +212,26 @@ def test_what_is_found_again_keeps_its_id(tmp_path):
     assert project.run().code == 0
     text = project.read(f"specs/active/{SPEC}/checkpoint.yaml")
     assert text.count("M001") == 1 and "M002" not in text
+
+
+def test_an_id_means_the_same_finding_in_every_file(tmp_path):
+    other = {**MEDIUM, "description": "It is slow"}
+    first = {
+        "implement/T3": [write("kit/count.py", "C = 1\n"), report(implementation_files=["kit/count.py"])],
+        "review/batch-1/1": [review(MEDIUM)],
+        "review/batch-2/1": [review(MEDIUM, other)],
+        "review/*": [review(other)],
+    }
+    project = build(tmp_path, CHAIN, {"implement/T1": DONE, **first}, QUICK)
+    path = f"specs/active/{SPEC}/review.yaml"
+    project.write(path, "issues:\n  medium:\n    - {id: M004, description: old, status: resolved}\n")
+    project.commit()
+    assert project.run().code == 0
+    spec = SpecFolder(f"specs/active/{SPEC}", str(project.top)).read()
+    said = [(one.id, one.batch, one.description) for one in spec.checkpoint.deferred]
+    assert said == [("M005", "1", MEDIUM["description"]), ("M006", "2", other["description"])]
+    assert [(one.id, one.batch, one.description) for one in spec.deferred] == said
+    assert project.read(path).count("id: ") == 5  # the old one, and each of the two in both of its lists
 
 
 def test_a_task_that_was_not_begun_when_another_failed_is_not_begun(tmp_path):

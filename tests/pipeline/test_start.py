@@ -181,3 +181,13 @@ def test_one_task_at_a_time(tmp_path):
     times = [(line["act"], line["task"]) for line in project.ledger() if line["phase"] == "implement" and not line["n"]]
     assert times[:4] == [("start", "T1"), ("finish", "T1"), ("start", "T2"), ("finish", "T2")]
     assert "parallel: true" not in project.read(f"specs/active/{SPEC}/checkpoint.yaml")
+
+
+def test_a_plan_shows_what_a_run_would_do(tmp_path):
+    project = build(tmp_path, TWO, DONE, (*QUICK, "parallel = 1"))
+    project.write(f"specs/active/{SPEC}/checkpoint.yaml", 'checkpoint:\n  last_batch: "2c"\n')
+    project.commit()
+    (batch,) = project.holdfast("run", SPEC, "--plan", "--json").data["batches"]
+    assert batch == {"number": 3, "tasks": ["T1", "T2"], "parallel": False}
+    assert "||" not in project.holdfast("status", SPEC).out
+    assert "3 ||" in project.holdfast("run", SPEC, "--plan", "--parallel", "2").out

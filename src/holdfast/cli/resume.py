@@ -23,7 +23,7 @@ from holdfast.cli.behind import TakesCommand, not_started, words_behind
 from holdfast.cli.output import emit, escape, json_option, run_argument, say
 from holdfast.cli.render import pairs, short, table
 from holdfast.core import stops
-from holdfast.core.errors import HoldfastError, InvalidId, LeaseHeld, NotFound
+from holdfast.core.errors import HoldfastError, LeaseHeld, NotFound
 from holdfast.core.events import DriftFound
 from holdfast.core.ids import COMMAND, SPEC
 from holdfast.core.inputs import short_hash
@@ -80,29 +80,46 @@ def command(
     told = {"HOLDFAST_SNAPSHOT": snapshot, "HOLDFAST_ALLOW_DIRTY": allow_dirty, "HOLDFAST_YES": yes}
     told["HOLDFAST_LEGACY"] = legacy
     more = {name: "1" for name, is_set in told.items() if is_set}
-    run = run_meant(where, run)
-    if run is not None and (mirrored := without_log(where, run)):
-        if approve is not None:
-            raise PlanChanged(run, approve, "unknown: it has no log here")
+    run, spec = import_module("holdfast.cli.resume_spec").meant(where, run)
+    mirrored = without_log(where, run) if run is not None and (spec is None or behind) else None
+    if approve is not None and (mirrored or (spec is not None and not behind)):
+        raise PlanChanged(spec or str(run), approve, "unknown: it has no log here")
+    if mirrored:
         go_on_from_mirrors(where, mirrored, () if only_plan else behind, more, as_json)
-        return
+    elif spec is not None and not behind:
+        raise SystemExit(import_module("holdfast.cli.resume_spec").go_on_by_files(spec, only_plan, more, as_json))
+    else:
+        go_on_by_log(where, run, behind, more, only_plan=only_plan, approve=approve, as_json=as_json)
+
+
+def go_on_by_log(
+    where: config.Config,
+    run: str | None,
+    behind: Sequence[str],
+    more: dict[str, str],
+    *,
+    only_plan: bool,
+    approve: str | None,
+    as_json: bool,
+) -> None:
+    """Show the plan, or do as it says: with the spec's pipeline, the run's own command, or the one that was given."""
     seen = plan_of(where, run)
-    repositories = look_around(where, seen, legacy)
+    run_id, mission = seen.plan.run_id, seen.plan.mission_id
+    repositories = look_around(where, seen, "HOLDFAST_LEGACY" in more)
     whole = whole_id(seen, repositories)
     if approve is not None and approve != whole:
-        raise PlanChanged(seen.plan.run_id, approve, whole)
+        raise PlanChanged(run_id, approve, whole)
     if seen.plan.verdict == "refuse" and not only_plan:
-        raise NotResumable(seen.plan.run_id, seen.plan.why)
-    if not only_plan and not behind and seen.plan.mission_id.startswith(SPEC):
-        raise SystemExit(go_on_with_spec(where, seen.plan.run_id, more, approve, as_json))
+        raise NotResumable(run_id, seen.plan.why)
+    if not only_plan and not behind and mission.startswith(SPEC):
+        raise SystemExit(import_module("holdfast.cli.resume_spec").go_on(where, run_id, more, approve, as_json))
     if only_plan or not behind:
         show_plan(seen, as_json, repositories)
         return
-    if seen.plan.mission_id.startswith(COMMAND):
+    if mission.startswith(COMMAND):
         more |= {"HOLDFAST_PLAN": approve} if approve else {}
-        commands = import_module("holdfast.cli.run_command")
-        raise SystemExit(commands.go_on(seen.plan.run_id, seen.plan.mission_id, behind, more, as_json))
-    become(behind, seen.plan.run_id, surroundings(seen.plan.run_id, where, approve) | more, as_json)
+        raise SystemExit(import_module("holdfast.cli.run_command").go_on(run_id, mission, behind, more, as_json))
+    become(behind, run_id, surroundings(run_id, where, approve) | more, as_json)
 
 
 # --- what is unfinished
@@ -112,9 +129,10 @@ def show_unfinished(where: config.Config, as_json: bool) -> None:
     heads, ended = unfinished(where)
     around = import_module("holdfast.cli.resume_repo")  # starts git
     mirrored = around.only_mirrored(known_runs(where))
+    specs = import_module("holdfast.spec_look").waiting(where)
     if as_json:
         rows = [as_data(head) for head in heads]
-        found = {"unfinished": rows, "ended": ended, "mirrored": mirrored}
+        found = {"unfinished": rows, "ended": ended, "mirrored": mirrored, "specs": specs}
         emit({"store": where.shown, **found, "shallow": around.is_cut_off()})
         return
     if heads:
@@ -124,6 +142,7 @@ def show_unfinished(where: config.Config, as_json: bool) -> None:
     if ended:
         say(f"Ended for good without being finished: {ended}. `holdfast status` shows them.")
     around.show_mirrored(mirrored)
+    import_module("holdfast.cli.resume_spec").show_waiting(specs)
 
 
 def known_runs(where: config.Config) -> frozenset[str]:
@@ -196,44 +215,6 @@ def as_data(head: Head) -> dict[str, Any]:
 def next_of(head: Head) -> str:
     """One command: to watch it, or to see its plan, which names every command that it needs."""
     return f"holdfast log {head.run_id} -f" if head.held else f"holdfast resume {head.run_id}"
-
-
-# --- a spec or a mission instead of a run
-
-
-def run_meant(where: config.Config, text: str | None) -> str | None:
-    """The unfinished run of a spec, or the newest of a mission, that is named instead of a run; else what was given."""
-    if text is None:
-        return None
-    try:
-        with closing(app.open_configured(where, read_only=True)) as store:
-            app.find_run(store, text)
-    except (NotFound, InvalidId):
-        found: str | None = import_module("holdfast.spec_look").to_resume(where, text)
-        return found or of_mission(where, text) or text
-    return text
-
-
-def of_mission(where: config.Config, text: str) -> str | None:
-    """The newest run of a mission. That of a spec is not found so: it may belong to another work tree."""
-    try:
-        with closing(app.open_configured(where, read_only=True)) as store:
-            head = app.newest_run(store, text)
-    except (NotFound, InvalidId):
-        return None
-    return None if head.projection.mission_id.startswith(SPEC) else head.run_id
-
-
-def go_on_with_spec(where: config.Config, run_id: str, more: dict[str, str], approve: str | None, as_json: bool) -> int:
-    """The pipeline itself, from where it stood. What it runs comes from files that their user trusts, not from the log."""
-    specs, runs = import_module("holdfast.spec_run"), import_module("holdfast.cli.run")
-    with closing(app.open_configured(where, read_only=True)) as store:
-        path = import_module("holdfast.spec_look").spec_of(store, run_id)
-    os.environ.update(more | ({"HOLDFAST_PLAN": approve} if approve else {}))
-    yes, allow_dirty = "HOLDFAST_YES" in more, "HOLDFAST_ALLOW_DIRTY" in more
-    wish = specs.Wish(path, allow_dirty=allow_dirty, yes=yes, run_id=run_id)
-    code: int = runs.go(specs, wish, as_json)
-    return code
 
 
 # --- what would be done

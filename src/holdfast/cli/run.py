@@ -88,7 +88,7 @@ def command(
     assert spec is not None
     specs = import_module("holdfast.spec_run")  # loads all that a spec needs
     if only_plan:
-        show_batches(import_module("holdfast.spec_look"), spec, as_json)
+        show_batches(import_module("holdfast.spec_look"), spec, as_json, parallel)
         return 0
     stay = 0.0 if no_wait else specs.LONGEST_STAY
     wish = specs.Wish(spec, agent, reviewers, parallel, allow_dirty, new, yes, stay, auto_resume=auto_resume)
@@ -122,8 +122,8 @@ def show(result: Any) -> None:
         say(f"  {escape(path)}")
 
 
-def show_batches(specs: Any, spec: str, as_json: bool) -> None:
-    seen = specs.look(spec)
+def show_batches(specs: Any, spec: str, as_json: bool, parallel: int | None = None) -> None:
+    seen = specs.look(spec, parallel)
     if as_json:
         emit(specs.look_data(seen))
         return

@@ -24,6 +24,7 @@ NOW: frozenset[str] = frozenset({"critical", "high"})
 LATER: frozenset[str] = frozenset({"medium"})  # noted, and carried on
 _LINE = re.compile(r":\d[\d:,\- ]*$")
 _FINGERPRINT = 16
+_DIGITS = 9  # of the number in an id; a longer one was not given by us
 LONGEST, LONGEST_PLACE = 4000, 300  # characters that are kept of what a reviewer says
 
 
@@ -77,6 +78,12 @@ def fingerprint(findings: Sequence[Finding]) -> str:
     return digest(canonical([list(one) for one in said]))[:_FINGERPRINT]
 
 
+def highest(taken: Iterable[str]) -> list[str]:
+    """Of ids that are given away, those that decide which come next: the last of each severity."""
+    letters = {weight[0].upper() for weight in ORDER}
+    return [f"{letter}{number:03}" for letter, number in sorted(_numbers(taken).items()) if letter in letters]
+
+
 def _marks(report: ReviewerReport) -> list[tuple[str, str]]:
     return list(msgspec.structs.asdict(report.gates).items())
 
@@ -117,7 +124,7 @@ def _numbers(taken: Iterable[str]) -> Counter[str]:
     highest: Counter[str] = Counter()
     for one in taken:
         letter, number = one[:1].upper(), one[1:]
-        if number.isascii() and number.isdigit():
+        if number.isascii() and number.isdigit() and len(number) <= _DIGITS:
             highest[letter] = max(highest[letter], int(number))
     return highest
 

@@ -135,7 +135,8 @@ class Problem(msgspec.Struct, frozen=True):
 
 
 class Spec(msgspec.Struct, frozen=True, kw_only=True):
-    """All that the files of one folder say. `path` is the folder; `next_id` the number of the next task, if it is told."""
+    """All that the files of one folder say. `path` is the folder; `next_id` the number of the next task, if it is told;
+    `reviewed` are the ids in `review.yaml`."""
 
     name: str
     path: str
@@ -145,6 +146,7 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True):
     phases: tuple[Phase, ...] = ()
     reviewers: tuple[Reviewer, ...] = ()
     deferred: tuple[Deferred, ...] = ()
+    reviewed: tuple[str, ...] = ()
     checkpoint: Checkpoint | None = None
     problems: tuple[Problem, ...] = ()
     digest: str = ""
@@ -285,6 +287,12 @@ def _moment(text: str) -> float:
     except ValueError:
         return float("-inf")
     return found.replace(tzinfo=found.tzinfo or UTC).timestamp()
+
+
+def batches_behind(checkpoint: Checkpoint | None) -> int:
+    """How many batches were done before: the number that the name of the last one begins with."""
+    found = re.match("[0-9]{1,9}", (checkpoint.last_batch if checkpoint else None) or "")
+    return int(found[0]) if found else 0
 
 
 def next_task_id(spec: Spec) -> str:

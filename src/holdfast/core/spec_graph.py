@@ -14,7 +14,7 @@ from holdfast.core.spec import ASIDE, Phase, Task, natural
 Plain = Any
 Pair = tuple[str, str]
 NEEDS = (
-    *("depends_on", "deps", "dependencies", "needs", "requires", "blocked_by"),
+    *("depends_on", "deps", "dependencies", "needs", "requires", "blocked_by", "blockedBy", "blocked-by"),
     *("depends-on", "dependsOn", "dependson", "depends on", "after", "prerequisites"),
 )
 FILES = ("file", "files", "path", "paths")
@@ -37,7 +37,7 @@ def words(value: Plain) -> tuple[str, ...]:
     if isinstance(value, str):
         return tuple(part for part in map(str.strip, value.split(",")) if part)
     if isinstance(value, Mapping):
-        return words(first(value, ("id", "path", "name")))
+        return words(first(value, ("id", "path", "file", "name")))
     return tuple(word for item in value for word in words(item)) if isinstance(value, list) else ()
 
 
@@ -49,6 +49,11 @@ def first(value: Mapping[str, Plain], names: Iterable[str]) -> Plain:
     return next((value[name] for name in names if value.get(name) is not None), None)
 
 
+def needs_of(value: Mapping[str, Plain]) -> tuple[str, ...]:
+    """What an object says it needs, under all the names that this has."""
+    return tuple(dict.fromkeys(need for name in NEEDS for need in words(value.get(name))))
+
+
 def read_graph(data: Mapping[str, Plain], tasks: Sequence[Task]) -> Graph:
     ids = {task.id for task in tasks}
     rows = list(_maps(data.get("phases")))
@@ -56,7 +61,7 @@ def read_graph(data: Mapping[str, Plain], tasks: Sequence[Task]) -> Graph:
     pairs, remarks = _directed(list(_arrows(data)), tasks, phases)
     needs = [*_mapped(data, ids), *_of_phase_tasks(rows), *_of_phases(rows, phases, tasks), *pairs]
     if not needs and not any(task.depends_on for task in tasks):
-        needs = list(implied(phases))
+        needs = list(implied(phases, tasks))
     files = dict(_files(data, rows))
     return Graph(tuple(dict.fromkeys(needs)), files, phases, tuple(_batches(data.get("batches"))), remarks)
 
@@ -102,7 +107,7 @@ def _of_map(value: Mapping[str, Plain]) -> Iterator[Pair]:
 
 
 def _of_object(name: str, item: Mapping[str, Plain]) -> Iterator[Pair]:
-    yield from ((name, need) for need in words(first(item, NEEDS)))
+    yield from ((name, need) for need in needs_of(item))
     yield from ((later, name) for later in words(item.get("blocks")))
 
 
@@ -119,10 +124,10 @@ def _of_phase_tasks(rows: Sequence[Mapping[str, Plain]]) -> Iterator[Pair]:
 
 def _of_phases(rows: Sequence[Mapping[str, Plain]], phases: Sequence[Phase], tasks: Sequence[Task]) -> Iterator[Pair]:
     """A phase that needs a task, or another phase: then it needs what of that phase will be done at all."""
-    aside = {task.id for task in tasks if task.status in ASIDE}
+    aside = _aside(tasks)
     members = _members(rows, phases)
     for row, phase in zip(rows, phases, strict=True):
-        for need in words(first(row, NEEDS)):
+        for need in needs_of(row):
             found = [one for one in members[need] if one not in aside] if need in members else [need]
             yield from ((task, one) for task in phase.tasks for one in found if one not in phase.tasks)
 
@@ -134,10 +139,16 @@ def _members(rows: Sequence[Mapping[str, Plain]], phases: Sequence[Phase]) -> di
     return found
 
 
-def implied(phases: Sequence[Phase]) -> Iterator[Pair]:
-    """Phases and not one word about needs: each phase needs the one before it."""
-    for before, phase in pairwise(phases):
-        yield from ((task, need) for task in phase.tasks for need in before.tasks)
+def _aside(tasks: Sequence[Task]) -> set[str]:
+    return {task.id for task in tasks if task.status in ASIDE}
+
+
+def implied(phases: Sequence[Phase], tasks: Sequence[Task]) -> Iterator[Pair]:
+    """Phases and not one word about needs: each phase needs what will be done at all of the one before it."""
+    aside = _aside(tasks)
+    left = [[task for task in phase.tasks if task not in aside] for phase in phases]
+    for before, phase in pairwise(filter(None, left)):
+        yield from ((task, need) for task in phase for need in before)
 
 
 def _arrows(data: Mapping[str, Plain]) -> Iterator[Pair]:

@@ -22,7 +22,7 @@ from holdfast.core.spec import (
     Task,
     TaskRef,
 )
-from holdfast.core.spec_graph import FILES, NEEDS, Graph, Plain, first, phase_of, text, words
+from holdfast.core.spec_graph import FILES, NEEDS, Graph, Plain, first, needs_of, phase_of, text, words
 from holdfast.core.statuses import severity, status
 
 TITLES = ("content", "title", "subject", "name")
@@ -50,6 +50,7 @@ _RESOLVED = ("resolved", "fixed", "closed", "done")
 _LABELLED = re.compile(r"([A-Za-z0-9][\w.-]*) ?\(([a-z-]+)\)")
 _TASK_FIRST = re.compile(r"\[?([A-Z][A-Z0-9]*-[0-9]+|T[0-9]+)\b")
 _MARK = "[P]"
+_JOINED = frozenset({"tasks", "phases", "edges", "internal", "dependencies", "batches"})
 
 
 class Tasks(NamedTuple):
@@ -65,11 +66,20 @@ class Tasks(NamedTuple):
 
 
 def merged(documents: Sequence[Plain]) -> dict[str, Plain]:
-    """The documents of one file as one map. A bare list is a list of tasks."""
+    """The documents of one file as one map. A bare list is a list of tasks; the lists of a plan go on from one to the next."""
     data: dict[str, Plain] = {}
     for document in documents:
-        data |= document if isinstance(document, Mapping) else {"tasks": document} if isinstance(document, list) else {}
+        found = document if isinstance(document, Mapping) else {"tasks": document} if isinstance(document, list) else {}
+        known = {key: data[key] for key in _JOINED & data.keys() & found.keys()}
+        data |= found
+        data |= {key: _both(before, found[key]) for key, before in known.items()}
     return data
+
+
+def _both(before: Plain, after: Plain) -> Plain:
+    if after is None:
+        return before
+    return [*before, *after] if isinstance(before, list) and isinstance(after, list) else after
 
 
 def task_rows(data: Mapping[str, Plain]) -> list[Plain]:
@@ -87,12 +97,14 @@ def task_rows(data: Mapping[str, Plain]) -> list[Plain]:
 def read_tasks(data: Mapping[str, Plain]) -> Tasks:
     phases = tuple(_phases(data.get("phases")))
     where = {task: phase.name for phase in phases for task in phase.tasks}
-    tasks, remarks, flaws = [], [], []
-    for number, row in enumerate(task_rows(data)):
+    rows = task_rows(data)
+    blocked, flaws = _blocked(rows)
+    tasks, remarks = [], []
+    for number, row in enumerate(rows):
         if not isinstance(row, Mapping) or not text(first(row, IDS)):
             flaws.append((number, "A task has no id."))
             continue
-        task, remark = _task(row, where)
+        task, remark = _task(row, where, blocked)
         tasks.append(task)
         remarks += [(number, remark)] if remark else []
     return Tasks(
@@ -106,13 +118,24 @@ def read_tasks(data: Mapping[str, Plain]) -> Tasks:
     )
 
 
+def _blocked(rows: Sequence[Plain]) -> tuple[dict[str, list[str]], list[tuple[int, str]]]:
+    """Who needs what, by the tasks that say what they block; and which of these name a task that is not there."""
+    names = [text(first(row, IDS)) if isinstance(row, Mapping) else "" for row in rows]
+    known, found, flaws = set(names), dict[str, list[str]](), list[tuple[int, str]]()
+    for number, (name, row) in enumerate(zip(names, rows, strict=True)):
+        for later in words(row.get("blocks")) if name else ():
+            found.setdefault(later, []).append(name)
+            flaws += [] if later in known else [(number, f"{name} blocks {later}, and there is no such task.")]
+    return found, flaws
+
+
 def _phases(value: Plain) -> Iterator[Phase]:
     for row in value if isinstance(value, list) else ():
         if isinstance(row, Mapping):
             yield phase_of(row, words(first(row, ("task_ids", "tasks"))))
 
 
-def _task(row: Mapping[str, Plain], where: Mapping[str, str]) -> tuple[Task, str]:
+def _task(row: Mapping[str, Plain], where: Mapping[str, str], blocked: Mapping[str, Sequence[str]]) -> tuple[Task, str]:
     name, title, said = text(first(row, IDS)), text(first(row, TITLES)), text(row.get("status"))
     known = status(said) if said else "pending"
     task = Task(
@@ -121,7 +144,7 @@ def _task(row: Mapping[str, Plain], where: Mapping[str, str]) -> tuple[Task, str
         status=known or "pending",
         said=said,
         files=tuple(file for key in FILES for file in words(row.get(key))),
-        depends_on=tuple(dict.fromkeys(need for key in NEEDS for need in words(row.get(key)))),
+        depends_on=tuple(dict.fromkeys((*needs_of(row), *blocked.get(name, ())))),
         phase=text(row.get("phase")) or where.get(name),
         marked_parallel=is_true(row.get("parallel")) or _MARK in title,
         text=_told(row, title),
@@ -302,6 +325,14 @@ def open_findings(*lists: Sequence[Deferred]) -> tuple[Deferred, ...]:
     settled = {key for key, one in found.items() if one.status == "resolved"}
     settled |= {one.id for findings in lists for one in findings if one.status == "resolved" and one.id}
     return tuple(one for key, one in found.items() if key not in settled)
+
+
+def ids_in(value: Plain) -> list[str]:
+    """Every id anywhere in what a file says."""
+    if isinstance(value, Mapping):
+        own = [value["id"]] if isinstance(value.get("id"), str) else []
+        return own + [name for item in value.values() for name in ids_in(item)]
+    return [name for item in value for name in ids_in(item)] if isinstance(value, list) else []
 
 
 def said_of(tasks: Sequence[Task]) -> tuple[str, ...]:

@@ -120,6 +120,13 @@ def test_a_flaw_is_told_with_its_line_and_cycles_by_name(spec):
     ]
 
 
+def test_phases_without_needs_go_on_past_a_task_that_was_deferred(spec):
+    rows = "tasks: [{id: T1, status: deferred}, {id: T2, file: b}, {id: T3, file: c}]\n"
+    (spec / "tasks.yaml").write_text(rows + "phases: [{name: a, task_ids: [T1, T2]}, {name: b, task_ids: [T3]}]\n")
+    found = read(spec)
+    assert not found.problems and found.tasks[2].depends_on == ("T2",)
+
+
 @pytest.mark.parametrize(("batches", "told"), [("[[AUT-001], [AUT-002]]", 0), ("[[AUT-001, AUT-002]]", 1)])
 def test_batches_in_the_file_that_are_not_ours_are_remarked_on(spec, batches, told):
     (spec / "dependencies.yaml").write_text(f"batches: {batches}\nAUT-002: [AUT-001]\nedges: {{AUT-009: [AUT-001]}}\n")

@@ -36,6 +36,21 @@ meta:
 """
 
 
+SEVERAL = """\
+spec: auth
+tasks:
+- id: T1
+  status: pending
+---
+tasks: # more of them
+- id: T2
+  status: pending
+---
+- id: T3
+  status: nearly
+"""
+
+
 @pytest.fixture
 def spec(tmp_path):
     (tmp_path / "tasks.yaml").write_text(TASKS)
@@ -44,6 +59,21 @@ def spec(tmp_path):
 
 def text(folder, name="tasks"):
     return (folder / f"{name}.yaml").read_bytes().decode()
+
+
+def test_tasks_of_several_documents_are_marked_where_they_stand(tmp_path, spec):
+    (tmp_path / "tasks.yaml").write_text(SEVERAL)
+    assert [(problem.line, problem.fatal) for problem in spec.read().problems] == [(10, False)]
+    spec.mark({"T1": "complete", "T2": "complete", "T3": "complete"})
+    assert text(tmp_path) == SEVERAL.replace("pending", "completed").replace("nearly", "completed")
+
+
+def test_of_several_checkpoints_in_a_file_the_last_is_read_and_written(tmp_path, spec):
+    before = "checkpoint:\n  last_batch: 1\n---\ncheckpoint:\n  last_batch: 2\n"
+    (tmp_path / "checkpoint.yaml").write_text(before)
+    spec.write_checkpoint(replace(spec.read().checkpoint, last_batch="3"))
+    assert text(tmp_path, "checkpoint").startswith(before.replace("2", "3"))
+    assert spec.read().checkpoint.last_batch == "3"
 
 
 def lines(before, after):

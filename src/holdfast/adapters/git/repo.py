@@ -73,6 +73,12 @@ class GitWorkspace:
                 raise UsageError(f"The name of the {what} {name!r:.120} is not UTF-8, and a log holds only text.")
         return commit, branch
 
+    def has_branch(self, name: str) -> bool:
+        """Whether `git switch` finds a branch of this name, here or at a remote."""
+        own, theirs = f"refs/heads/{name}", f"refs/remotes/*/{name}"
+        found = self.git.ask("for-each-ref", "--format=%(refname)", own, theirs).out.decode("utf-8", "replace")
+        return any(ref == own or not ref.startswith("refs/heads/") for ref in found.splitlines())
+
     def _head(self) -> tuple[str | None, str | None]:
         """Commit and branch: from their files, or by one call of git where there is a commit."""
         if plain := plain_head(self.place):

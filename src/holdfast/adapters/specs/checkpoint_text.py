@@ -142,10 +142,10 @@ class _Draft:
             raise CannotEdit(self.path, "is not a map")
 
     def _bodies(self) -> Iterator[Path]:
-        """The map under `checkpoint` if there is one, else the last document that is a map."""
-        maps = [(place, root) for place, root in enumerate(compose(self.text)) if isinstance(root.value, dict)]
+        """The last map under `checkpoint` if there is one, else the last document that is a map."""
+        maps = [(place, root) for place, root in enumerate(compose(self.text)) if isinstance(root.value, dict)][::-1]
         yield from ((place, "checkpoint") for place, root in maps if "checkpoint" in root.value)
-        yield from ((place,) for place, _ in maps[-1:])
+        yield from ((place,) for place, _ in maps[:1])
 
     def body(self) -> Node:
         node = compose(self.text)[int(self.path[0])]

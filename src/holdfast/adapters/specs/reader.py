@@ -20,6 +20,7 @@ from holdfast.core.spec_graph import Graph, implied, read_graph
 from holdfast.core.spec_shapes import (
     IDS,
     Tasks,
+    ids_in,
     joined,
     open_findings,
     read_checkpoint,
@@ -85,7 +86,7 @@ def _spec(folder: str, texts: dict[str, Text], problems: Sequence[Problem]) -> S
     stated = read_tasks(data.get(TASKS, {}))
     graph = read_graph(data.get(NEEDS, {}), stated.tasks)
     if not graph.needs and not graph.phases and not any(task.depends_on for task in stated.tasks):
-        graph = graph._replace(needs=tuple(implied(stated.phases)))
+        graph = graph._replace(needs=tuple(implied(stated.phases, stated.tasks)))
     tasks = joined(stated.tasks, graph)
     checkpoint = read_checkpoint(data[CHECKPOINT]) if CHECKPOINT in data else None
     review = data.get(REVIEW, {})
@@ -102,6 +103,7 @@ def _spec(folder: str, texts: dict[str, Text], problems: Sequence[Problem]) -> S
         deferred=open_findings(
             checkpoint.deferred if checkpoint else (), [*read_deferred(review.get("deferred_issues"))]
         ),
+        reviewed=tuple(ids_in(review)),
         checkpoint=checkpoint,
         problems=(*found, *(_problem(folder, TASKS, None, said, fatal=True) for said in faults(tasks))),
         digest=digest_of(tasks),
@@ -125,18 +127,24 @@ def _of_tasks(folder: str, text: Text | None, stated: Tasks) -> Iterator[Problem
 
 def task_nodes(text: Text) -> list[tuple[str, Node]]:
     """Each task's id and its map, in the order in which `core.spec_shapes.task_rows` has them."""
-    holders = [root.value for root in text.documents if isinstance(root.value, dict)]
-    for top in reversed(holders):
-        if "tasks" in top:
-            return list(_nodes_of(top["tasks"].node))
-    lists = [root for root in text.documents if isinstance(root.value, list)]
-    phases = [entry.node for top in holders if "phases" in top for entry in _items(top["phases"].node)]
-    inner = [phase.value["tasks"].node for phase in phases if isinstance(phase.value, dict) and "tasks" in phase.value]
-    return [pair for node in (lists or inner) for pair in _nodes_of(node)]
+    own: list[Node] = []
+    for node in (_held(root, "tasks") for root in text.documents):
+        if node is not None and not node.is_nothing:  # lists go on from one document to the next; nothing else does
+            own = [*own, node] if all(isinstance(one.value, list) for one in (*own, node)) else [node]
+    phases = [entry.node for root in text.documents for entry in _items(_held(root, "phases"))]
+    inner = [node for phase in phases if isinstance(phase.value, dict) and (node := _held(phase, "tasks")) is not None]
+    return [pair for node in (own or inner) for pair in _nodes_of(node)]
 
 
-def _items(node: Node) -> list[Any]:
-    return node.value if isinstance(node.value, list) else []
+def _held(root: Node, key: str) -> Node | None:
+    """What a document holds under a key. A bare list is a list of tasks."""
+    if isinstance(root.value, dict):
+        return root.value[key].node if key in root.value else None
+    return root if key == "tasks" and isinstance(root.value, list) else None
+
+
+def _items(node: Node | None) -> list[Any]:
+    return node.value if node is not None and isinstance(node.value, list) else []
 
 
 def _nodes_of(node: Node) -> Iterator[tuple[str, Node]]:

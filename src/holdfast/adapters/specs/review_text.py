@@ -17,7 +17,7 @@ from holdfast.adapters.specs.texts import Text
 from holdfast.adapters.specs.yaml_text import compose
 from holdfast.core.review import LATER, Finding
 from holdfast.core.review import ORDER as WEIGHTS
-from holdfast.core.spec_shapes import SAID, read_deferred
+from holdfast.core.spec_shapes import SAID, ids_in, read_deferred
 
 _STATUS = {"critical": "resolved", "high": "resolved", "medium": "deferred"}  # of what came through the gate
 _ID = re.compile("([CHML])([0-9]{3,9})")
@@ -35,7 +35,7 @@ def updated(text: Text, batch: str, findings: Sequence[Finding]) -> str:
     known = set(_noted(data))
     new = [one for one in findings if (one.description.strip(), batch) not in known]
     draft = text.text
-    for one in numbered(new, _ids(data)):
+    for one in numbered(new, ids_in(data)):
         draft = _added(draft, one.severity, _item(batch, one))
     return draft
 
@@ -73,14 +73,6 @@ def numbered(findings: Sequence[Finding], taken: Sequence[str]) -> list[Finding]
 def _next_id(letter: str, used: set[str]) -> str:
     found = [int(match[2]) for name in used if (match := _ID.fullmatch(name)) and match[1] == letter]
     return f"{letter}{max(found, default=0) + 1:03}"
-
-
-def _ids(value: Any) -> list[str]:
-    """Every id anywhere in the file."""
-    if isinstance(value, dict):
-        own = [value["id"]] if isinstance(value.get("id"), str) else []
-        return own + [name for item in value.values() for name in _ids(item)]
-    return [name for item in value for name in _ids(item)] if isinstance(value, list) else []
 
 
 def _noted(data: dict[str, Any]) -> Iterator[tuple[str, str | None]]:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from itertools import takewhile
 from typing import Any
 
 import msgspec
 
 from holdfast.core import batches
-from holdfast.core.review import LATER, Finding
+from holdfast.core.review import LATER, Finding, highest
 from holdfast.core.spec import (
     OVER,
     Checkpoint,
@@ -19,6 +18,7 @@ from holdfast.core.spec import (
     Spec,
     Task,
     TaskRef,
+    batches_behind,
     changes,
     changes_since,
     digest_of,
@@ -84,16 +84,14 @@ class Planner:
             "open": [task.id for task in spec.tasks if task.status not in OVER],
             "digest": _digest(spec),
             "plan": desk.keep_value([_bare(task) for task in spec.tasks]),
-            "taken": [one.id for one in spec.deferred if one.id],
+            "taken": highest([*(one.id for one in spec.deferred if one.id), *spec.reviewed]),
         }
 
     def _done_before(self, spec: Spec) -> int:
         """How many batches the spec had behind it when this run began."""
         if self._last is not None:
             return int(self._last["shown"]) - int(self._last["number"])
-        last = spec.checkpoint.last_batch if spec.checkpoint else None
-        digits = "".join(takewhile(str.isdigit, (last or "").encode("ascii", "ignore").decode()))
-        return int(digits[:9] or 0)
+        return batches_behind(spec.checkpoint)
 
     def _tell_changes(self, spec: Spec) -> None:
         """Say what is different from what was planned by before: from the log, else from the checkpoint's own summary."""
@@ -103,12 +101,17 @@ class Planner:
             said = changes(earlier, [_bare(task) for task in spec.tasks])
         else:
             said = changes_since(checkpoint, spec.tasks) if checkpoint else []
-            if checkpoint is not None and checkpoint.last_commit:
-                desk.note(
-                    desk.parts.ground.last_commit(checkpoint.last_commit, f"{desk.parts.specs.path}/checkpoint.yaml")
-                )
+            self._tell_origin(checkpoint)
         for sentence in said:
             desk.note(f"tasks.yaml: {sentence}")
+
+    def _tell_origin(self, checkpoint: Checkpoint | None) -> None:
+        """Where the checkpoint that a new run goes on from was made, if that is not plainly here."""
+        desk = self._desk
+        if checkpoint is not None and checkpoint.last_commit:
+            desk.note(desk.parts.ground.last_commit(checkpoint.last_commit, f"{desk.parts.specs.path}/checkpoint.yaml"))
+        if checkpoint is not None and not checkpoint.finished and checkpoint.branch not in ("", _branch(desk)):
+            desk.note(f"checkpoint.yaml was written on the branch {checkpoint.branch}, and this is {_branch(desk)}")
 
     def _tell_claims(self, spec: Spec) -> None:
         """What became of tasks between two batches is told. While a batch is open, `check_claims` stops for it first."""
@@ -182,8 +185,8 @@ def write_files(
     """
     specs = desk.parts.specs
     specs.mark({task["id"]: "complete" for task in batch["tasks"]}, today=at[:10])
-    if found:
-        specs.write_review(batch["shown"], found)
+    if fresh := [one for one in found if one.id not in earlier]:
+        specs.write_review(batch["shown"], fresh)
     specs.write_checkpoint(_checkpoint(desk, specs.read(), batch, base, earlier, at))
     desk.tell(Moment("note", text="checkpoint.yaml is written"))
 
@@ -196,7 +199,7 @@ def _checkpoint(
     return Checkpoint(
         spec_name=spec.name,
         spec_path=f"./{desk.parts.specs.path}",
-        branch=(desk.parts.ground.where()[1] or "").removeprefix("refs/heads/"),
+        branch=_branch(desk),
         timestamp=at,
         last_batch=batch["shown"],
         last_commit=base,
@@ -209,6 +212,10 @@ def _checkpoint(
         reviewers=_reviewers(desk, spec),
         tasks_digest=_digest(spec),
     )
+
+
+def _branch(desk: Desk) -> str:
+    return (desk.parts.ground.where()[1] or "").removeprefix("refs/heads/")
 
 
 def _deferred(desk: Desk, spec: Spec, earlier: frozenset[str]) -> tuple[Deferred, ...]:

@@ -12,7 +12,7 @@ from typing import Any
 
 from holdfast.core.errors import HoldfastError
 from holdfast.core.stops import lookup, snippet
-from holdfast.engine.pipeline import tasks, trees
+from holdfast.engine.pipeline import aside, tasks, trees
 from holdfast.engine.pipeline.batches import FINAL, Planner, check_claims, write_files
 from holdfast.engine.pipeline.desk import Desk, Halt, Moment, label
 from holdfast.engine.pipeline.gate import Gate, Passed, recalled
@@ -61,12 +61,13 @@ def _batch(desk: Desk, batch: Mapping[str, Any]) -> None:
         return
     base = _base(desk, name)
     begun = desk.run.step(f"{name}/begin", partial(_begin, desk, batch))
-    tasks.work_on(desk, batch, base, begun)
-    passed = Gate(desk, batch, base, _tiers(desk, batch), _taken(desk, batch)).go_through()
-    check_claims(desk, batch)
-    _commit(desk, batch, base, passed, _title(batch), _body(batch))
+    if (left := aside.without(desk, batch, base))["tasks"]:
+        tasks.work_on(desk, left, base, begun)
+        passed = Gate(desk, left, base, _tiers(desk, left), _taken(desk, left)).go_through()
+        check_claims(desk, batch)
+        _commit(desk, left, base, passed, _title(left), _body(left))
     if batch["parallel"]:
-        desk.run.step(f"{name}/trees", partial(trees.close, desk, batch))
+        desk.run.step(f"{name}/trees", partial(trees.close, desk, left))
     desk.run.step(f"{name}/closed", lambda: None)
 
 

@@ -1,0 +1,105 @@
+"""Tasks that a person dropped, deferred or took out of the file while their batch was begun. They are left out, once asked.
+
+An agent may have written that instead. So the run stops first, and who goes on after that stop wants it so. That a task is
+called complete counts for nothing here: only a report shows that it was done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from holdfast.core.briefs import Work
+from holdfast.core.reports import Kind
+from holdfast.core.shapes import OPEN, EffectState
+from holdfast.core.spec import ASIDE, refuse
+from holdfast.engine.pipeline import trees
+from holdfast.engine.pipeline.desk import CutShort, Desk, Halt, label, step_name
+from holdfast.engine.pipeline.stage import Dispatch, Order
+
+_WHAT_NEXT = "put tasks.yaml right, or resume the run to leave that out; what was changed for it stays"
+
+
+def without(desk: Desk, batch: Mapping[str, Any], base: str) -> dict[str, Any]:
+    """The batch without what was set aside since it was begun. Stops the run for what it was not stopped for yet."""
+    name = label(batch)
+    told, mark = desk.told(f"{name}/aside", "insufficient_evidence")
+    out: set[str] = set()
+    for number, names in enumerate(told, 1):
+        out.update(desk.run.step(f"{name}/out-{number}", partial(_still, desk, batch, names)))
+    if desk.decided_before(f"{name}/begin") and not desk.decided_before(f"{name}/files"):
+        _ask(desk, {one: said for one, said in _aside(desk, batch).items() if one not in out}, mark)
+    for task in batch["tasks"] if out else ():
+        if task["id"] in out:
+            _give_up(desk, batch, task, base)
+    return {**batch, "tasks": [task for task in batch["tasks"] if task["id"] not in out]}
+
+
+def _still(desk: Desk, batch: Mapping[str, Any], names: Sequence[str]) -> list[str]:
+    now = _aside(desk, batch)
+    return [name for name in names if name in now]
+
+
+def _aside(desk: Desk, batch: Mapping[str, Any]) -> dict[str, str]:
+    """The tasks of this batch that nobody is to work on any more, by what the files say now, and a sentence for each."""
+    spec = desk.parts.specs.read()
+    refuse(spec.problems)
+    now = {task.id: task for task in spec.tasks}
+    said: dict[str, str] = {}
+    for name in (task["id"] for task in batch["tasks"]):
+        if name not in now:
+            said[name] = f"tasks.yaml: {name} is gone, and {label(batch)} has begun with it"
+        elif now[name].status in ASIDE:
+            said[name] = f"tasks.yaml: {name} is {now[name].said} now, and {label(batch)} has begun with it"
+    return said
+
+
+def _ask(desk: Desk, fresh: Mapping[str, str], mark: str) -> None:
+    if fresh:
+        desk.run.step(mark, lambda: list(fresh))
+        raise Halt("insufficient_evidence", *fresh.values(), _WHAT_NEXT)
+
+
+# --- what is open of it
+
+
+def _give_up(desk: Desk, batch: Mapping[str, Any], task: Mapping[str, Any], base: str) -> None:
+    """Find out what became of work on a task that is left out: nothing of it stays open, and nobody goes on with it."""
+    place = desk.parts.ground.path(trees.tree_name(batch, task)) if batch["parallel"] else "the work tree"
+    desk.note(f"{label(batch)}: {task['id']} is left out; what was changed for it stays in {place}")
+    start = f"{label(batch)}/{step_name(task['id'])}/"
+    for known in _open(desk, start):
+        kind = next(kind for kind in trees.PHASES if known.step_id.startswith(f"{start}{kind}"))
+        try:
+            desk.run.effect(known.step_id, _GivenUp(desk, _order(desk, batch, task, base, kind, known.step_id)))
+        except _SetAside:
+            continue
+
+
+def _open(desk: Desk, start: str) -> Sequence[EffectState]:
+    known = desk.run.state.effects.values()
+    return [one for one in known if one.status in OPEN and one.step_id.startswith(start)]
+
+
+def _order(desk: Desk, batch: Mapping[str, Any], task: Mapping[str, Any], base: str, kind: Kind, name: str) -> Order:
+    ground, first = desk.parts.ground, trees.stage_name(desk, batch, task, kind)
+    return Order(
+        name=name,
+        kind=kind,
+        batch=batch["number"],
+        task=task["id"],
+        agents=(),
+        cwd=lambda: ground.open(trees.tree_name(batch, task), base) if batch["parallel"] else ground.top,
+        since=lambda: base if batch["parallel"] else desk.snapshot(f"before {first}"),
+        work=lambda: Work(kind, batch["spec"], []),
+    )
+
+
+class _SetAside(CutShort):
+    """Nobody goes on with this work."""
+
+
+class _GivenUp(Dispatch):
+    def act(self, key: str) -> dict[str, Any]:
+        raise _SetAside("user_stopped", "its task was set aside, and nobody was asked to go on with it")

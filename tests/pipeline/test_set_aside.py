@@ -1,0 +1,85 @@
+"""A task that a person sets aside when its batch has begun: asked about once, then left out, and nothing of it is lost."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.pipeline.kit import CHAIN, QUICK, SPEC, TWO, build, is_stop, report, wait_for, write
+from tests.pipeline.test_truth import BLOCKED, LONG, cut_off
+
+TASKS = f"specs/active/{SPEC}/tasks.yaml"
+WORDS = [write("kit/words.py", "WORDS = 1\n"), report(implementation_files=["kit/words.py"])]
+COUNT = [write("kit/count.py", "COUNT = 1\n"), report(implementation_files=["kit/count.py"])]
+HALF = write("kit/count.py", "HALF = 1\n")
+
+
+def set_aside(project, name, word):
+    """A person's edit: another status for the last task of the file, or none of it any more."""
+    before, _, row = project.read(TASKS).partition(f"  - id: {name}\n")
+    changed = f"  - id: {name}\n{row.replace('in_progress', word)}" if word else ""
+    project.write(TASKS, before + changed)
+
+
+@pytest.mark.parametrize("word", ["dropped", "Deferred", ""])
+def test_a_blocked_task_that_a_person_sets_aside_is_left_out(tmp_path, word):
+    project = build(tmp_path, CHAIN, {"implement/T1": WORDS, "implement/T3": [BLOCKED, COUNT]}, QUICK)
+    is_stop(project, project.run(), "worker_blocked")
+    set_aside(project, "T3", word)
+    handed = is_stop(project, project.resume(), "insufficient_evidence")
+    assert "T3 is" in str(handed["signals"]) and "to leave that out" in str(handed["signals"])
+    assert project.resume().code == 0
+    assert project.starts("implement/T3") == 1
+    assert word in project.read(TASKS) and project.read(TASKS).count("completed") == 1
+    assert any("T3 is left out" in text for text in project.notes()), project.notes()
+
+
+def test_what_is_put_right_again_is_done(tmp_path):
+    project = build(tmp_path, CHAIN, {"implement/T1": WORDS, "implement/T3": [BLOCKED, COUNT]}, QUICK)
+    is_stop(project, project.run(), "worker_blocked")
+    set_aside(project, "T3", "dropped")
+    is_stop(project, project.resume(), "insufficient_evidence")
+    project.write(TASKS, project.read(TASKS).replace("dropped", "pending"))
+    assert project.resume().code == 0
+    assert project.starts("implement/T3") == 2 and project.read(TASKS).count("completed") == 2
+
+
+def test_side_by_side_the_other_task_is_committed_and_the_tree_of_this_one_stays(tmp_path):
+    both = [write("kit/shared.py", "X = '{task}'\n"), report(implementation_files=["kit/shared.py"])]
+    project = build(tmp_path, TWO, {"implement/T1": both, "implement/T2": both}, QUICK)
+    is_stop(project, project.run(), "merge_conflict")
+    set_aside(project, "T2", "dropped")
+    is_stop(project, project.resume(), "insufficient_evidence")
+    assert project.resume().code == 0
+    assert project.git("show", "HEAD:kit/shared.py") == "X = 'T1'\n"
+    assert "T2" not in project.git("log", "-1", "--format=%B")
+    (tree,) = (project.top / ".holdfast" / "worktrees").glob("*/1-2")
+    assert (tree / "kit/shared.py").read_text() == "X = 'T2'\n"
+    assert any(str(tree) in text for text in project.notes()), project.notes()
+
+
+@pytest.mark.parametrize("parallel", [1, 2])
+def test_work_that_was_cut_off_is_settled_and_nobody_goes_on_with_it(tmp_path, parallel):
+    spec = {**CHAIN, "T2": ("kit/mean.py", ("T1",))}
+    acts = {"implement/T1": WORDS, "implement/T3": [HALF, LONG]}
+    project = build(tmp_path, spec, acts, (*QUICK, f"parallel = {parallel}"))
+    process = project.start("run", SPEC, "--yes")
+    wait_for(lambda: project.acts("implement/T3", "write"))
+    cut_off(project, process)
+    rows = project.read(TASKS)
+    start = rows.index("  - id: T3\n")
+    project.write(TASKS, rows[:start] + rows[start:].replace("in_progress", "dropped", 1))
+    is_stop(project, project.resume(), "insufficient_evidence")
+    answer = project.resume()
+    assert answer.code == 0, answer
+    assert project.starts("implement/T3") == 1 and project.starts("implement/T2") == 1
+    assert [path for path in project.top.rglob("kit/count.py") if path.read_text() == HALF["text"]]
+
+
+def test_a_kill_before_the_stop_asks_again(tmp_path):
+    project = build(tmp_path, CHAIN, {"implement/T1": WORDS, "implement/T3": [BLOCKED, COUNT]}, QUICK)
+    is_stop(project, project.run(), "worker_blocked")
+    set_aside(project, "T3", "dropped")
+    project.killed("on:after step_finished batch-2/aside-1", "whole", ("resume", SPEC, "--yes"), ())
+    assert len(project.hits) == 1
+    is_stop(project, project.resume(), "insufficient_evidence")
+    assert project.resume().code == 0 and project.starts("implement/T3") == 1

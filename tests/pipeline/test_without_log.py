@@ -1,0 +1,82 @@
+"""A spec in a new clone: no log, only what its files and git know. Going on is the same command, and as careful."""
+
+from __future__ import annotations
+
+import json
+import shlex
+
+import pytest
+
+from holdfast.core import stops
+from tests.pipeline.kit import CHAIN, QUICK, SPEC, build, report, write
+from tests.pipeline.test_truth import BLOCKED
+
+COUNT = [write("kit/count.py", "COUNT = 1\n"), report(implementation_files=["kit/count.py"])]
+CHECKPOINT = f"specs/active/{SPEC}/checkpoint.yaml"
+
+
+@pytest.fixture
+def clone(tmp_path):
+    """A clone of a project of which one batch was done, on the branch `feature`."""
+    project = build(tmp_path, CHAIN, {"implement/T3": [BLOCKED, COUNT]}, QUICK)
+    project.git("switch", "-q", "-c", "feature")
+    assert project.run().code == stops.exit_code("worker_blocked")
+    project.git("clone", "-q", str(project.top), str(project.folder / "clone"))
+    project.top = project.folder / "clone"
+    assert project.holdfast("trust", "--yes").code == 0
+    return project
+
+
+def test_resume_goes_on_by_the_checkpoint(clone):
+    shown = clone.holdfast("resume")
+    assert shown.code == 0 and f"holdfast resume specs/active/{SPEC}" in shown.out, shown
+    assert clone.holdfast("resume", "--json").data["specs"] == [
+        {"path": f"specs/active/{SPEC}", "last_batch": "1", "next": f"holdfast resume specs/active/{SPEC}"}
+    ]
+    before = clone.git("status", "--short")
+    assert "T3" in clone.holdfast("resume", SPEC, "--plan").out and clone.git("status", "--short") == before
+    assert clone.holdfast("resume", SPEC, "--approve", "abc").code == stops.exit_code("plan_changed")
+    answer = clone.holdfast("resume", SPEC)
+    assert answer.code == 0, answer
+    assert clone.starts("implement/T1") == 1 and "last_batch: 2" in clone.read(CHECKPOINT)
+    assert clone.holdfast("resume", "--json").data["specs"] == []
+
+
+def test_everything_complete_is_a_final_review(clone):
+    assert clone.holdfast("resume", SPEC).code == 0
+    clone.git("clone", "-q", str(clone.top), str(clone.folder / "second"))
+    clone.top = clone.folder / "second"
+    answer = clone.holdfast("resume", SPEC, "--yes")
+    assert answer.code == 0 and "final review" in answer.err, answer
+    assert clone.starts("review/batch-final/1") == 2
+
+
+@pytest.mark.parametrize("verb", ["run", "resume"])
+def test_another_branch_than_that_of_the_checkpoint_is_two_choices(clone, verb):
+    clone.git("switch", "-q", "-c", "other")
+    answer = clone.holdfast(verb, SPEC, "--json")
+    error = answer.data["error"]
+    assert (answer.code, error["reason"]) == (stops.exit_code("branch_differs"), "branch_differs"), answer
+    back, on = (shlex.split(command) for command in error["advice"].split("`")[1::2])
+    assert clone.git("branch", "--show-current") == "other\n" and clone.starts("implement/T3") == 1
+    assert on[0] == "holdfast" and back == ["git", "switch", "feature"]
+    clone.git(*back[1:])
+    clone.git("switch", "-q", "other")
+    assert clone.holdfast(*on[1:]).code == 0
+    assert "branch: other" in clone.read(CHECKPOINT)
+
+
+def test_a_branch_that_is_no_more_is_told(clone):
+    clone.git("switch", "-q", "-c", "other")
+    clone.git("branch", "-q", "-D", "feature")
+    clone.git("remote", "remove", "origin")
+    assert clone.holdfast("resume", SPEC).code == 0
+    assert any("feature" in text for text in clone.notes()), clone.notes()
+
+
+def test_a_spec_that_never_ran_is_not_called_a_missing_store(tmp_path):
+    project = build(tmp_path, CHAIN, settings=QUICK)
+    answer = project.holdfast("resume", SPEC, "--json")
+    error = json.loads(answer.out)["error"]
+    assert answer.code == stops.exit_code("not_found") and "no run" in error["message"], answer
+    assert f"`holdfast run {SPEC}`" in error["advice"]
