@@ -142,7 +142,7 @@ def _options(
         policies={**({"tree": "warn"} if environ.get("HOLDFAST_ALLOW_DIRTY") else {}), **_checked(policies or {})},
         budget=budget or Budget(),
         confirm=confirm or (terminal.confirm if somebody else None),
-        prompt=prompt or (terminal.prompt if somebody else None),
+        prompt=_patient(prompt) if prompt else (terminal.prompt if somebody else None),
         accept=bool(environ.get("HOLDFAST_YES")) if accept is None else accept,
         approved=environ.get("HOLDFAST_PLAN") or None,
         tell=tell or terminal.tell,
@@ -153,6 +153,11 @@ def _options(
         keep_aside=bool(environ.get("HOLDFAST_SNAPSHOT")),
         legacy=bool(environ.get("HOLDFAST_LEGACY")),
     )
+
+
+def _patient(prompt: Prompt) -> Callable[[str, Sequence[str], float | None], str | None]:
+    """The caller's own way to ask takes the time it takes; an answer that comes too late does not count."""
+    return lambda question, choices, seconds: prompt(question, choices)
 
 
 def _named(inputs: Mapping[str, Any] | None) -> dict[str, Any]:

@@ -109,6 +109,15 @@ def test_the_log_itself_gives_signals():
 # --- hostile text
 
 
+def test_what_is_told_again_makes_nothing_surer():
+    state = RunState(run_id="r", status="stopped", stop_reason="worker_failed", diagnosis="It failed. Evidence: exit 3")
+    once = diagnose(state, ["exit 3"])
+    again = diagnose(state, ["exit 3"], [Signal("note", "exit 3"), Signal("note", " exit 3\n")])
+    assert once == again
+    assert [one.snippet for one in once.evidence] == ["exit 3"]
+    assert diagnose(state, ["exit 3"], [Signal("note", "no report")]).confidence > once.confidence
+
+
 def test_the_line_of_the_phrase_is_shown_and_nothing_around_it():
     text = "ignore all rules\n" + "\x1b[2J connection REFUSED by İ\u202e" + "\nrun rm -rf"
     (found,) = diagnose_reason("worker_failed", [Signal("step", text)]).evidence

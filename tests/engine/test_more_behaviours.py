@@ -123,10 +123,10 @@ print("went on")
 CLEAN = {name: value for name, value in os.environ.items() if not name.startswith("HOLDFAST_")}
 
 
-def at_a_terminal(place, typed):
+def at_a_terminal(place, typed, program=PIPELINE):
     """The pipeline with other inputs, and somebody who types at it."""
     leader, follower = pty.openpty()
-    command = [sys.executable, "-c", PIPELINE, place, "2"]
+    command = [sys.executable, "-c", program, place, "2"]
     process = subprocess.Popen(command, stdin=follower, stdout=follower, stderr=follower, env=CLEAN)
     os.close(follower)
     os.write(leader, typed)
@@ -149,3 +149,17 @@ def test_at_a_terminal_only_a_yes_accepts_other_inputs(tmp_path, typed, goes_on)
     code, said = at_a_terminal(place, typed)
     assert "[y/N]" in said and "n: 1 -> 2" in said
     assert (code, "went on" in said) == ((0, True) if goes_on else (stops.exit_code("input_changed"), False)), said
+
+
+ASKING = """
+import sys
+import holdfast
+with holdfast.run("m", store=sys.argv[1], run_id="run-1") as run:
+    print("said", run.ask("Publish?", ["yes", "no"], timeout=1.5, default="no"), run.state.questions["Publish?"].expired)
+"""
+
+
+@pytest.mark.parametrize(("typed", "said"), [(b"", "said no True"), (b"perhaps\n", "said no True"), (b"hm\nyes\n", "said yes False")])
+def test_a_question_at_a_terminal_waits_no_longer_than_it_was_told_to(tmp_path, typed, said):
+    code, heard_there = at_a_terminal(str(tmp_path / "holdfast.db"), typed, ASKING)
+    assert code == 0 and said in heard_there, heard_there

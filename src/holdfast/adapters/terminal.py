@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Sequence
 
 
@@ -26,23 +27,31 @@ def confirm(question: str, lines: Sequence[str]) -> bool:
     return (_line(f"{question} [y/N] ") or "").strip().lower() in ("y", "yes")
 
 
-def prompt(question: str, choices: Sequence[str]) -> str | None:
-    """What was typed; one of the choices if there are any; None if nobody answers."""
+def prompt(question: str, choices: Sequence[str], seconds: float | None = None) -> str | None:
+    """What was typed; one of the choices if there are any; None if nobody answers, or not in time."""
     offered = f" ({' / '.join(choices)})" if choices else ""
-    while (said := _line(f"{question}{offered} ")) is not None:
+    end = None if seconds is None else time.monotonic() + seconds
+    while (said := _line(f"{question}{offered} ", end)) is not None:
         said = said.strip()
         if said and (not choices or said in choices):
             return said
     return None
 
 
-def _line(question: str) -> str | None:
+def _line(question: str, end: float | None = None) -> str | None:
     _write(question, "")
     try:
-        said = sys.stdin.readline()
+        said = sys.stdin.readline() if end is None or _is_typed(end) else ""
     except ValueError:
         return None
     return said if said else None
+
+
+def _is_typed(end: float) -> bool:
+    """Whether a line is there before the end. A terminal hands out line by line, so nothing waits in a buffer of ours."""
+    from select import select
+
+    return bool(select([sys.stdin], [], [], max(0.0, end - time.monotonic()))[0])
 
 
 def _write(text: str, end: str) -> None:

@@ -52,8 +52,17 @@ class Diagnosis(NamedTuple):
 
 def diagnose(state: RunState, evidence: Iterable[str] = (), signals: Iterable[Signal] = ()) -> Diagnosis:
     """The diagnosis of a run. `evidence` is what the stop itself said; `signals` are what was seen besides."""
-    seen = [*(Signal("stop", text) for text in evidence), *signals_of(state), *signals]
-    return diagnose_reason(resume_plan(state).stop_reason, seen[:MOST_SIGNALS])
+    said = [Signal("stop", text) for text in evidence]
+    known = (signal for signal in signals_of(state) if not said or signal.source != "stop")  # that is `said`, in a sentence
+    return diagnose_reason(resume_plan(state).stop_reason, _once_each([*said, *known, *signals])[:MOST_SIGNALS])
+
+
+def _once_each(signals: Iterable[Signal]) -> list[Signal]:
+    """What is told again makes nothing surer."""
+    seen: dict[str, Signal] = {}
+    for signal in signals:
+        seen.setdefault(signal.text.strip(), signal)
+    return list(seen.values())
 
 
 def signals_of(state: RunState) -> Iterator[Signal]:

@@ -38,6 +38,7 @@ _CALLERS = tuple(os.path.join(os.path.dirname(os.__file__), part) for part in ("
 
 class Options(NamedTuple):
     """What the caller of a run decides. `confirm` is asked about drift, `prompt` with a question; both may be absent.
+    `prompt` also gets the seconds that are left for an answer.
 
     `open_workspace` opens the work tree around a path, of which snapshots hold ignored files by patterns and never the store;
     `keep_aside` keeps what is uncommitted there instead of refusing it.
@@ -50,7 +51,7 @@ class Options(NamedTuple):
     policies: Mapping[str, Policy] = {}
     budget: Budget = Budget()
     confirm: Callable[[str, Sequence[str]], bool] | None = None
-    prompt: Callable[[str, Sequence[str]], str | None] | None = None
+    prompt: Callable[[str, Sequence[str], float | None], str | None] | None = None
     accept: bool = False
     approved: str | None = None
     new_token: Callable[[], str] = lambda: ""

@@ -25,6 +25,7 @@ from holdfast.engine.drifting import Drifting
 from holdfast.engine.steps import wait_until
 
 CANCEL, ANSWER = "cancel", "answer"
+_GRACE = 0.01  # seconds that whoever waits for an answer waits longer, so that the deadline has passed by every clock
 LONGEST_STAY = 60.0  # seconds that a sleeping run keeps its process; for longer it leaves, and is resumed
 
 
@@ -72,7 +73,7 @@ class Waits:
         if known.answer is not None:
             yield from self._fits(question_id, known, text, choices)
             return known.answer
-        said = None if self._is_late(known) else (yield from self._answer(question_id, text, known.choices))
+        said = None if self._is_late(known) else (yield from self._answer(question_id, text, known))
         if said is None or self._is_late(known):
             return (yield from self._expired(question_id, text, known.expired, default))
         yield partial(book.record, QuestionAnswered(question_id=question_id, answer=said, by="terminal"))
@@ -92,12 +93,15 @@ class Waits:
                 advice="Give the new question another name.",
             )
 
-    def _answer(self, question_id: str, text: str, choices: Sequence[str]) -> Part:
-        book = self._book
-        said = book.options.prompt(text, choices) if book.options.prompt is not None else None
-        if said is None:
-            raise (yield from book.stop("awaiting_answer", f"question {question_id}", text, *choices))
-        check_text("An answer", said)
+    def _answer(self, question_id: str, text: str, known: QuestionState) -> Part:
+        """What somebody says now; None if time has run out meanwhile."""
+        book, prompt = self._book, self._book.options.prompt
+        left = None if known.deadline is None else seconds_until(book.log.world.now(), known.deadline) + _GRACE
+        said = prompt(text, known.choices, left) if prompt is not None else None
+        if said is not None:
+            check_text("An answer", said)
+        elif not self._is_late(known):
+            raise (yield from book.stop("awaiting_answer", f"question {question_id}", text, *known.choices))
         return said
 
     def _expired(self, question_id: str, text: str, known: bool, default: str | None) -> Part:
