@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from holdfast.core.spec import Deferred, NextBatch, Phase, PhaseCursor, Reviewer, Stage, TaskRef
 from holdfast.core.spec_graph import Graph
 from holdfast.core.spec_shapes import (
@@ -96,6 +98,18 @@ def test_what_a_task_blocks_needs_it():
     assert read_tasks({"tasks": [{"id": "T1", "blocks": "T9"}]}).flaws == (
         (0, "T1 blocks T9, and there is no such task."),
     )
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"files": {"create": ["a.py", "b.py"], "modify": "c.py"}},
+        {"files": {"a.py": "create", "b.py": None, "c.py": ["new"]}},
+        {"file": "a.py", "files": ["b.py", {"path": "c.py"}, "a.py"]},
+    ],
+)
+def test_files_may_stand_beside_what_becomes_of_them(said):
+    assert read_tasks({"tasks": [{"id": "T1", **said}]}).tasks[0].files == ("a.py", "b.py", "c.py")
 
 
 def test_the_head_of_the_file_and_its_phases_are_read():

@@ -39,6 +39,9 @@ def test_an_unknown_one_is_never_taken_for_done(said):
         ("in_progress", ["pending", "to-do", "to_do"], "in_progress"),
         ("complete", ["PENDING"], "COMPLETED"),
         ("awaiting_review", ["Pending", "strange"], "Awaiting_review"),
+        ("in_progress", ["To Do", "Done"], "In Progress"),
+        ("in_progress", ["To do", "Done"], "In progress"),
+        ("in_progress", ["to do"], "in progress"),
     ],
 )
 def test_a_status_is_said_in_the_words_of_the_file(wanted, said, word):

@@ -159,7 +159,9 @@ with holdfast.run("m", store=sys.argv[1], run_id="run-1") as run:
 """
 
 
-@pytest.mark.parametrize(("typed", "said"), [(b"", "said no True"), (b"perhaps\n", "said no True"), (b"hm\nyes\n", "said yes False")])
+@pytest.mark.parametrize(
+    ("typed", "said"), [(b"", "said no True"), (b"perhaps\n", "said no True"), (b"hm\nyes\n", "said yes False")]
+)
 def test_a_question_at_a_terminal_waits_no_longer_than_it_was_told_to(tmp_path, typed, said):
     code, heard_there = at_a_terminal(str(tmp_path / "holdfast.db"), typed, ASKING)
     assert code == 0 and said in heard_there, heard_there

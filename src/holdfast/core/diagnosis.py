@@ -53,7 +53,9 @@ class Diagnosis(NamedTuple):
 def diagnose(state: RunState, evidence: Iterable[str] = (), signals: Iterable[Signal] = ()) -> Diagnosis:
     """The diagnosis of a run. `evidence` is what the stop itself said; `signals` are what was seen besides."""
     said = [Signal("stop", text) for text in evidence]
-    known = (signal for signal in signals_of(state) if not said or signal.source != "stop")  # that is `said`, in a sentence
+    known = (
+        signal for signal in signals_of(state) if not said or signal.source != "stop"
+    )  # that is `said`, in a sentence
     return diagnose_reason(resume_plan(state).stop_reason, _once_each([*said, *known, *signals])[:MOST_SIGNALS])
 
 

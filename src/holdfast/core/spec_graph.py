@@ -49,6 +49,22 @@ def first(value: Mapping[str, Plain], names: Iterable[str]) -> Plain:
     return next((value[name] for name in names if value.get(name) is not None), None)
 
 
+def files_of(value: Mapping[str, Plain]) -> tuple[str, ...]:
+    """The files that an object names, under all the names that this has."""
+    return tuple(dict.fromkeys(file for name in FILES for file in _paths(value.get(name))))
+
+
+def _paths(value: Plain) -> tuple[str, ...]:
+    """Also files by what becomes of them, {create: [a.py]}, or each with a word for that, {a.py: create}."""
+    if not isinstance(value, Mapping) or words(value):
+        return words(value)
+    return tuple(word for key, held in value.items() for word in ((key,) if _is_path(key) else words(held)))
+
+
+def _is_path(text: str) -> bool:
+    return "." in text or "/" in text
+
+
 def needs_of(value: Mapping[str, Plain]) -> tuple[str, ...]:
     """What an object says it needs, under all the names that this has."""
     return tuple(dict.fromkeys(need for name in NEEDS for need in words(value.get(name))))
@@ -216,7 +232,7 @@ def _files(data: Mapping[str, Plain], rows: Sequence[Mapping[str, Plain]]) -> It
 def _files_of(value: Plain) -> Iterator[tuple[str, tuple[str, ...]]]:
     for item in value if isinstance(value, list) else ():
         if isinstance(item, Mapping) and text(item.get("id")):
-            found = tuple(file for name in FILES for file in words(item.get(name)))
+            found = files_of(item)
             if found:
                 yield text(item["id"]), found
 

@@ -22,7 +22,7 @@ from holdfast.core.spec import (
     Task,
     TaskRef,
 )
-from holdfast.core.spec_graph import FILES, NEEDS, Graph, Plain, first, needs_of, phase_of, text, words
+from holdfast.core.spec_graph import FILES, NEEDS, Graph, Plain, files_of, first, needs_of, phase_of, text, words
 from holdfast.core.statuses import severity, status
 
 TITLES = ("content", "title", "subject", "name")
@@ -143,7 +143,7 @@ def _task(row: Mapping[str, Plain], where: Mapping[str, str], blocked: Mapping[s
         title=title,
         status=known or "pending",
         said=said,
-        files=tuple(file for key in FILES for file in words(row.get(key))),
+        files=files_of(row),
         depends_on=tuple(dict.fromkeys((*needs_of(row), *blocked.get(name, ())))),
         phase=text(row.get("phase")) or where.get(name),
         marked_parallel=is_true(row.get("parallel")) or _MARK in title,
@@ -239,7 +239,7 @@ def refs(value: Plain) -> tuple[TaskRef, ...]:
 
 def _ref(item: Plain) -> TaskRef:
     if isinstance(item, Mapping):
-        files = tuple(file for key in FILES for file in words(item.get(key)))
+        files = files_of(item)
         name = text(first(item, ("name", "content", "title", "subject")))
         return TaskRef(text(first(item, IDS)), name, ", ".join(files) or None)
     return TaskRef(text(item))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from holdfast.core.spec import Severity, Status
 
@@ -47,12 +47,15 @@ def spelling(wanted: Status, said: Sequence[str]) -> str:
     return _in_manner(_OWN[wanted], [word for word in said if status(word)])
 
 
-def _in_manner(word: str, said: Iterable[str]) -> str:
+def _in_manner(word: str, said: Sequence[str]) -> str:
     letters = "".join(said)
-    joined = word.replace("_", "-") if "-" in letters and "_" not in letters else word
+    between = next((sign for sign in "_- " if sign in letters), "_")
+    joined = word.replace("_", between)
     if not letters or letters.islower():
         return joined
-    return joined.upper() if letters.isupper() else joined.capitalize()
+    if letters.isupper():
+        return joined.upper()
+    return joined.title() if between == " " and all(one.istitle() for one in said) else joined.capitalize()
 
 
 def _plain(text: str) -> str:

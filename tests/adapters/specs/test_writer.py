@@ -97,6 +97,15 @@ def test_progress_is_counted_and_a_missing_status_is_put_after_the_id(spec, tmp_
     )
 
 
+@pytest.mark.parametrize(
+    ("before", "after"), [("1/4 (25%)", "2/4 (50%)"), ("1 / 4 25%", "2 / 4 50%"), ("1/4 (most)", "1/4 (most)")]
+)
+def test_a_share_beside_the_progress_is_counted_too(before, after, spec, tmp_path):
+    (tmp_path / "tasks.yaml").write_text(TASKS.replace("1/4", before))
+    spec.mark({"T4": "complete"})
+    assert f"progress: {after}\n" in text(tmp_path)
+
+
 def test_commits_are_added_to_lists_below_each_other(tmp_path):
     (tmp_path / "tasks.yaml").write_text("tasks:\n- id: T1\n  evidence:\n    commits:\n    - a  # b\n- id: T2\n")
     SpecFolder(str(tmp_path), str(tmp_path)).mark({}, {"T1": "abc"})

@@ -22,7 +22,7 @@ from holdfast.core.spec import OVER, Checkpoint, SpecError, Status
 from holdfast.core.spec_shapes import IDS, TITLES, read_tasks, said_of
 from holdfast.core.statuses import spelling, status
 
-_PROGRESS = re.compile("([0-9]+)( ?/ ?)([0-9]+)")
+_PROGRESS = re.compile(r"([0-9]+)( ?/ ?)([0-9]+)(?:( ?\(?)[0-9]+( ?%\)?))?")  # 2/8, 2 / 8, 2/8 (25%)
 _DATES = ("last_updated", "updated")
 _DEEPEST = 6  # document, phases, number, tasks, number
 T = TypeVar("T")
@@ -175,6 +175,7 @@ def _meta(text: Text, done: int, count: int, today: str | None) -> Iterator[Edit
         progress = held.node.value.get("progress")
         told = _PROGRESS.fullmatch(str(progress.node.value)) if progress else None
         if told:
-            fresh["progress"] = f"{done}{told[2]}{count}"
+            share = f"{told[4]}{100 * done // max(count, 1)}{told[5]}" if told[5] else ""
+            fresh["progress"] = f"{done}{told[2]}{count}{share}"
         for key in fresh.keys() & held.node.value.keys():
             yield scalar_edit(text.text, (number, "meta", key), held.node, fresh[key])
