@@ -72,10 +72,12 @@ class Waits:
         if known.answer is not None:
             yield from self._fits(question_id, known, text, choices)
             return known.answer
-        said = None if self._is_late(known) else (yield from self._answer(question_id, text, known.choices))
+        said = None if self._is_late(known) else (yield from self._answer(question_id, known.text, known.choices))
         if said is None or self._is_late(known):
             return (yield from self._expired(question_id, text, known.expired, default))
-        yield partial(book.record, QuestionAnswered(question_id=question_id, answer=said, by="terminal"))
+        answer = QuestionAnswered(question_id=question_id, answer=said, by="terminal")
+        known = (yield partial(book.record, answer)).questions[question_id]
+        yield from self._fits(question_id, known, text, choices)
         return said
 
     def _is_late(self, known: QuestionState) -> bool:
