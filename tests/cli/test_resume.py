@@ -251,6 +251,12 @@ def test_an_unknown_run_is_not_found(holdfast, make_run):
 # --- starting
 
 
+def test_a_mission_that_only_begins_like_one_of_a_command_goes_on_with_its_own_program(holdfast, make_run):
+    make_run("run-1", mission="command.center")
+    answer = holdfast("resume", "run-1", "--", sys.executable, "-c", "print('its own')")
+    assert (answer.code, answer.out) == (0, "its own\n")
+
+
 def test_the_command_is_told_which_run_and_which_store(holdfast, make_run):
     make_run("run-1", ending="")
     answer = holdfast("resume", "run-1", *python("a b", "--json", "$HOME", "*"))

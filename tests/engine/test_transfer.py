@@ -305,11 +305,14 @@ def test_what_is_no_file_is_never_replaced(make_store, tmp_path, force):
     store = make_store()
     a_run(store)
     pipe, folder, door = tmp_path / "pipe", tmp_path / "folder", tmp_path / "door"
+    to_pipe, to_folder = tmp_path / "to-pipe", tmp_path / "to-folder"  # /dev/stdout is such a link
     os.mkfifo(pipe)
     folder.mkdir()
+    to_pipe.symlink_to(pipe)
+    to_folder.symlink_to(folder)
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(str(door))
-        for path in (pipe, folder, door):
+        for path in (pipe, folder, door, to_pipe, to_folder):
             before = path.stat()
             with pytest.raises(errors.BadFile, match="not a regular file") as refused:
                 transfer.export_file(store, RUN, str(path), force=force)

@@ -139,6 +139,17 @@ def test_an_answer_that_is_none_of_the_choices_now_is_never_given(place):
         ask(place, "Publish 3 chapters?", ["blue", "green"], accept=True)
 
 
+def test_at_the_terminal_what_is_on_record_is_asked_and_its_answer_is_for_nothing_else(place):
+    with pytest.raises(SystemExit):
+        ask(place, "Publish 3 chapters?")
+    asked = []
+    with pytest.raises(SystemExit) as stop:
+        ask(place, "Publish 500 chapters?", ["all", "none"], prompt=lambda *what: asked.append(what) or "yes")
+    assert asked == [("Publish 3 chapters?", ("yes", "no"))]
+    assert stop.value.reason == "input_changed"
+    assert ask(place, "Publish 3 chapters?") == "yes"
+
+
 def test_a_secret_in_a_question_is_no_change_of_it(place):
     text = "Use the key ghp_0123456789abcdefghijABCDEFGHIJ012345?"
     answered(place, text)

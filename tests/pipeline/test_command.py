@@ -123,6 +123,20 @@ def test_ctrl_c_a_closed_terminal_and_a_shutdown_end_it_and_say_so(project, numb
     assert after.code == stops.exit_code("effect_unknown"), after
 
 
+def test_under_nohup_a_closed_terminal_does_not_end_it(project):
+    kept = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        process = project.start(
+            "run", "--", sys.executable, "-c", f"import time; {COUNT}; time.sleep(1); print('whole')"
+        )
+    finally:
+        signal.signal(signal.SIGHUP, kept)
+    wait_for(lambda: times(project) == 1)
+    process.send_signal(signal.SIGHUP)
+    assert process.communicate(timeout=60)[0] == b"whole\n"
+    assert process.returncode == 0
+
+
 def test_what_it_prints_goes_through_byte_for_byte(project):
     code = "import os; os.write(1, bytes(range(256)) + b'no end of a line')"
     done = project.start("run", "--", sys.executable, "-c", code)
@@ -161,6 +175,15 @@ def test_what_may_be_repeated_may_be_repeated_by_resume_too(project):
     killed(project, options=("--policy", "idempotent"))
     answer = project.holdfast("resume", project.run_id, "--", *WAITS)
     assert (answer.code, times(project)) == (0, 2), answer
+
+
+def test_by_resume_it_is_begun_anew_as_it_was_begun_last(project):
+    code = f"import sys; {COUNT}; sys.exit(1)"
+    assert python(project, code, "--policy", "idempotent").code == stops.exit_code("step_failed")
+    assert python(project, code).code == stops.exit_code("step_failed")
+    project.holdfast("resume", project.run_id, "--", sys.executable, "-c", code)
+    begun = [event.policy for event in project.events() if type(event).__name__ == "EffectStarted"]
+    assert begun == ["idempotent", "once", "once"]
 
 
 def test_a_spec_and_a_command_are_not_both_given(project):

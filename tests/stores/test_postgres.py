@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -534,6 +535,11 @@ def test_a_password_that_would_have_to_be_encoded_is_refused_unseen(password):
         PostgresStore(f"postgresql://holdfast:{password}@127.0.0.1:1/work", read_only=True)
     assert "er2" not in str(refused.value)
     assert "%40" in refused.value.advice
+
+
+@pytest.mark.parametrize("address", ["postgresql://", "postgresql:///", "postgresql:///work?host=@in-no-folder"])
+def test_what_an_address_leaves_to_the_environment_is_no_mistake(address):
+    assert import_module("holdfast.stores.postgres_link").place_of(address).startswith("PostgreSQL ")
 
 
 def test_nobody_listening_is_said_at_once():

@@ -25,7 +25,7 @@ from holdfast.cli.render import pairs, short, table
 from holdfast.core import stops
 from holdfast.core.errors import HoldfastError, LeaseHeld, NotFound
 from holdfast.core.events import DriftFound
-from holdfast.core.ids import COMMAND, SPEC
+from holdfast.core.ids import SPEC, is_of_command
 from holdfast.core.inputs import short_hash
 from holdfast.core.position import DEEPEN
 from holdfast.core.repo_drift import NO_BRANCH
@@ -116,7 +116,7 @@ def go_on_by_log(
     if only_plan or not behind:
         show_plan(seen, as_json, repositories)
         return
-    if mission.startswith(COMMAND):
+    if is_of_command(mission):
         more |= {"HOLDFAST_PLAN": approve} if approve else {}
         raise SystemExit(import_module("holdfast.cli.run_command").go_on(run_id, mission, behind, more, as_json))
     become(behind, run_id, surroundings(run_id, where, approve) | more, as_json)

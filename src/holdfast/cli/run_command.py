@@ -77,7 +77,7 @@ def go_on(run_id: str, mission_id: str, argv: tuple[str, ...], told: Mapping[str
 
 
 def perform(argv: tuple[str, ...], policy: str | None, new: bool, as_json: bool, run_id: str | None = None) -> int:
-    """Run it once. A command that failed is tried again when the run is started again. No policy: as it was begun."""
+    """Run it once. A command that failed is tried again when the run is started again. No policy: as the last time."""
     where = config.load()
     if where.on_server:
         raise UsageError("A command is run with the store of this machine.", advice="Unset HOLDFAST_STORE.")
@@ -88,7 +88,7 @@ def perform(argv: tuple[str, ...], policy: str | None, new: bool, as_json: bool,
             ended_like_by_ctrl_c(),
             live.run(mission_of(argv), run_id=run_id, new=new, inputs=given, title=shlex.join(argv)[:80]) as run,
         ):
-            begun = next((one.policy for one in run.state.effects.values()), "once")
+            begun = next((one.policy for one in reversed(run.state.effects.values())), "once")
             folder = os.path.join(os.path.dirname(where.place), "runs", run.run_id, "stages")
             commands = Commands(run.run_id, folder, config.environment(), app.redactor())
             receipt = _attempt(run, lambda: Command(argv, policy or begun, run, commands, partial(_pass_on, as_json)))

@@ -10,8 +10,12 @@ from typing import Any
 
 @contextmanager
 def ended_like_by_ctrl_c() -> Iterator[None]:
-    """A terminal that is closed, or a machine that shuts down, ends a run as Ctrl-C does: agents are ended, the log says so."""
-    kept = {number: signal.signal(number, _interrupt) for number in (signal.SIGTERM, signal.SIGHUP)}
+    """A terminal that is closed, or a machine that shuts down, ends a run as Ctrl-C does: agents are ended, the log says so.
+
+    What we were started to ignore, as under nohup, stays ignored.
+    """
+    heard = [number for number in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(number) != signal.SIG_IGN]
+    kept = {number: signal.signal(number, _interrupt) for number in heard}
     try:
         yield
     finally:

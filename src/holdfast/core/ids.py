@@ -35,6 +35,12 @@ def check_digest(value: object) -> str:
     raise InvalidId("The artifact digest", value)
 
 
+def is_of_command(mission_id: str) -> bool:
+    """Whether it is a mission of `holdfast run -- COMMAND`, and not one of somebody's own that only begins like it."""
+    words = mission_id.removeprefix(COMMAND)
+    return len(words) == 16 and mission_id.startswith(COMMAND) and _HEX.issuperset(words)
+
+
 def check_op(value: object) -> str:
     if isinstance(value, str) and len(value) == 32 and _HEX.issuperset(value):
         return value

@@ -73,10 +73,12 @@ class Waits:
         if known.answer is not None:
             yield from self._fits(question_id, known, text, choices)
             return known.answer
-        said = None if self._is_late(known) else (yield from self._answer(question_id, text, known))
+        said = None if self._is_late(known) else (yield from self._answer(question_id, known))
         if said is None or self._is_late(known):
             return (yield from self._expired(question_id, text, known.expired, default))
-        yield partial(book.record, QuestionAnswered(question_id=question_id, answer=said, by="terminal"))
+        answer = QuestionAnswered(question_id=question_id, answer=said, by="terminal")
+        known = (yield partial(book.record, answer)).questions[question_id]
+        yield from self._fits(question_id, known, text, choices)
         return said
 
     def _is_late(self, known: QuestionState) -> bool:
@@ -93,15 +95,15 @@ class Waits:
                 advice="Give the new question another name.",
             )
 
-    def _answer(self, question_id: str, text: str, known: QuestionState) -> Part:
+    def _answer(self, question_id: str, known: QuestionState) -> Part:
         """What somebody says now; None if time has run out meanwhile."""
         book, prompt = self._book, self._book.options.prompt
         left = None if known.deadline is None else seconds_until(book.log.world.now(), known.deadline) + _GRACE
-        said = prompt(text, known.choices, left) if prompt is not None else None
+        said = prompt(known.text, known.choices, left) if prompt is not None else None
         if said is not None:
             check_text("An answer", said)
         elif not self._is_late(known):
-            raise (yield from book.stop("awaiting_answer", f"question {question_id}", text, *known.choices))
+            raise (yield from book.stop("awaiting_answer", f"question {question_id}", known.text, *known.choices))
         return said
 
     def _expired(self, question_id: str, text: str, known: bool, default: str | None) -> Part:

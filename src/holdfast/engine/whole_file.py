@@ -37,12 +37,13 @@ def whole_file(path: str, force: bool = False) -> Iterator[BinaryIO]:
 
 
 def _check_free(path: str, force: bool) -> None:
-    """A file or a link may be replaced when that is asked for; a folder, a device, a pipe or a socket never."""
-    try:
-        mode = os.lstat(path).st_mode
-    except FileNotFoundError:
+    """A file, or a link to one or to nothing, may be replaced when that is asked for.
+
+    A folder, a device, a pipe or a socket never, nor a link to one: /dev/stdout is such a link.
+    """
+    if not os.path.lexists(path):
         return
-    if not (stat.S_ISREG(mode) or stat.S_ISLNK(mode)):
+    if os.path.exists(path) and not stat.S_ISREG(os.stat(path).st_mode):
         raise BadFile(path, None, "it is not a regular file", advice="Name another file, or pass - and use a pipe.")
     if not force:
         raise _exists(path)

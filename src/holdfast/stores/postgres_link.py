@@ -228,10 +228,10 @@ def _conninfo(url: str, schema: str | None, patience: float, read_only: bool) ->
 
 def _parse(url: str) -> dict[str, Any]:
     try:
-        parts = dict(conninfo_to_dict(url))
+        parts = dict[str, Any](conninfo_to_dict(url))
     except psycopg.ProgrammingError:
-        parts = {}  # the driver's message may quote the password
-    if not parts or _is_misread(parts):
+        parts = None  # the driver's message may quote the password
+    if parts is None or _is_misread(parts):
         raise UsageError(
             "The store address cannot be read as a PostgreSQL address.",
             advice="Write it as postgresql://user@host:5432/database; in a password, @ is %40 and / is %2F.",
@@ -240,9 +240,12 @@ def _parse(url: str) -> dict[str, Any]:
 
 
 def _is_misread(parts: Mapping[str, Any]) -> bool:
-    """A password with a plain @ or / was taken for the host, the port or the database, and would be shown as such."""
+    """A password with a plain @ or / was taken for the host, the port or the database, and would be shown as such.
+
+    A host that begins with @ is a socket without a file.
+    """
     host, port, database = (str(parts.get(name) or "") for name in ("host", "port", "dbname"))
-    return "@" in host or not f"0{port}".replace(",", "").isdigit() or ("@" in database and "/" in database)
+    return "@" in host[1:] or not f"0{port}".replace(",", "").isdigit() or ("@" in database and "/" in database)
 
 
 def first_line(error: psycopg.Error) -> str:
