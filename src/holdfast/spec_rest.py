@@ -58,7 +58,9 @@ def hand_over(store: Store, run_id: str, top: str) -> Result:
         raise NotFound("run", run_id)
     evidence, notes = _last_words(store, state)
     signals = [Signal("note", line) for line in notes]
-    context = _context(state, evidence, _agent_output(store, (*evidence, *reversed(notes))))
+    stage = _stage(state, evidence)
+    said = [line for line in reversed(notes) if line.startswith(f"{stage}: ")]
+    context = _context(state, stage, _agent_output(store, (*evidence, *said)))
     handed = handoff(state, diagnose(state, evidence, signals), context)
     written = handoffs.write(GitWorkspace(top, config.environment()).main, handed)
     return Result(run_id, handed, written.paths)
@@ -99,11 +101,15 @@ def _agent_output(store: Store, said: Sequence[str]) -> tuple[str, tuple[str, ..
     return "", ()
 
 
-def _context(state: RunState, evidence: Sequence[str], output: tuple[str, tuple[str, ...]]) -> Context:
-    """Where it stood: the stage that the stop names, else the last one that was begun."""
+def _stage(state: RunState, evidence: Sequence[str]) -> str:
+    """The one that the stop names, else the last one that was begun."""
     names = [known.step_id for known in state.effects.values()]
     said = next((line.partition(":")[0] for line in evidence), "")
-    name = said if said in names else next(reversed(names), "")
+    return said if said in names else next(reversed(names), "")
+
+
+def _context(state: RunState, name: str, output: tuple[str, tuple[str, ...]]) -> Context:
+    """Where it stood."""
     batch, _, rest = name.partition("/")
     task, _, phase = rest.rpartition("/")
     finished = sum(name.endswith("/closed") for name in state.steps)

@@ -87,6 +87,14 @@ def test_tasks_of_several_documents_are_all_read():
     assert merged([{"next_batch": {"number": "2"}}, {"next_batch": None}]) == {"next_batch": None}
 
 
+def test_maps_of_several_documents_are_all_read():
+    plan = merged([{"tasks": {"T1": {"blocks": "T2"}}, "dependencies": {"T2": ["T1"]}}, {"tasks": {"T2": {}}}])
+    assert [task.id for task in read_tasks(plan).tasks] == ["T1", "T2"]
+    assert merged([plan, {"dependencies": {"T3": "T2"}}])["dependencies"] == {"T2": ["T1"], "T3": "T2"}
+    told = {"completed": ["T1"], "pending": []}  # of a checkpoint: the last one counts
+    assert merged([{"tasks": {"completed": [], "pending": ["T1"]}}, {"tasks": told}])["tasks"] == told
+
+
 def test_what_a_task_blocks_needs_it():
     rows = [
         {"id": "T1", "blocks": ["T2"]},
@@ -95,9 +103,8 @@ def test_what_a_task_blocks_needs_it():
         {"id": "T4", "blockedBy": "T1"},
     ]
     assert [task.depends_on for task in read_tasks({"tasks": rows}).tasks] == [(), ("T3", "T1"), (), ("T1",)]
-    assert read_tasks({"tasks": [{"id": "T1", "blocks": "T9"}]}).flaws == (
-        (0, "T1 blocks T9, and there is no such task."),
-    )
+    stranger = read_tasks({"tasks": [{"id": "T1", "blocks": "the release"}]})
+    assert not stranger.flaws and stranger.remarks == ((0, "T1 blocks the release, and there is no such task."),)
 
 
 @pytest.mark.parametrize(

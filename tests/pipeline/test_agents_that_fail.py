@@ -143,6 +143,16 @@ def test_no_agent_delivers(tmp_path):
     assert ["words of the first" in kept[0], "words of the second" in kept[1], len(kept)] == [True, True, 2]
 
 
+def test_a_stop_for_something_else_does_not_show_the_words_of_a_try_that_was_made_good(tmp_path):
+    mute = [DONE[0], {"do": "say", "text": "words without a report"}]
+    settings = ("report_retries = 1", "max_fix_rounds = 0")
+    project = one(tmp_path, mute, DONE, settings=settings, checks='tier1 = [["false"]]')
+    handed = is_stop(project, project.run(), "verification_failed")
+    assert project.starts("implement/T1") == 2 and not handed["related_artifacts"]
+    page = (project.top / ".holdfast" / "runs" / project.run_id / "stop.md").read_text()
+    assert "## Last lines" not in page
+
+
 def test_nothing_changed_needs_something_to_show_for_it(tmp_path):
     claim = [report(status="no_changes_needed")]
     shown = [report(status="no_changes_needed", evidence={"files_checked": ["kit/__init__.py"]})]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.pipeline.kit import CHAIN, QUICK, SPEC, TWO, build, is_stop, report, wait_for, write
+from tests.pipeline.kit import CHAIN, QUICK, SPEC, TWO, build, is_stop, report, review, wait_for, write
 from tests.pipeline.test_truth import BLOCKED, LONG, cut_off
 
 TASKS = f"specs/active/{SPEC}/tasks.yaml"
@@ -18,6 +18,11 @@ def set_aside(project, name, word):
     before, _, row = project.read(TASKS).partition(f"  - id: {name}\n")
     changed = f"  - id: {name}\n{row.replace('in_progress', word)}" if word else ""
     project.write(TASKS, before + changed)
+
+
+def drop(project, name):
+    before, row, after = project.read(TASKS).partition(f"  - id: {name}\n")
+    project.write(TASKS, before + row + after.replace("in_progress", "dropped", 1))
 
 
 @pytest.mark.parametrize("word", ["dropped", "Deferred", ""])
@@ -65,14 +70,50 @@ def test_work_that_was_cut_off_is_settled_and_nobody_goes_on_with_it(tmp_path, p
     process = project.start("run", SPEC, "--yes")
     wait_for(lambda: project.acts("implement/T3", "write"))
     cut_off(project, process)
-    rows = project.read(TASKS)
-    start = rows.index("  - id: T3\n")
-    project.write(TASKS, rows[:start] + rows[start:].replace("in_progress", "dropped", 1))
+    drop(project, "T3")
     is_stop(project, project.resume(), "insufficient_evidence")
     answer = project.resume()
     assert answer.code == 0, answer
     assert project.starts("implement/T3") == 1 and project.starts("implement/T2") == 1
     assert [path for path in project.top.rglob("kit/count.py") if path.read_text() == HALF["text"]]
+
+
+def test_a_task_whose_id_begins_like_that_of_another_leaves_it_alone(tmp_path):
+    spec = {"T1": ("kit/words.py", ()), "T1/implement": ("kit/mean.py", ())}
+    done = [write("kit/mean.py", "MEAN = 1\n"), report(implementation_files=["kit/mean.py"])]
+    acts = {"implement/T1": [HALF, LONG], "implement/T1/implement": [[done[0], LONG], done]}
+    project = build(tmp_path, spec, acts, (*QUICK, "parallel = 2"))
+    process = project.start("run", SPEC, "--yes")
+    wait_for(lambda: all(project.acts(f"implement/{name}", "write") for name in spec))
+    cut_off(project, process)
+    drop(project, "T1")
+    is_stop(project, project.resume(), "insufficient_evidence")
+    answer = project.resume()
+    assert answer.code == 0, answer
+    assert project.starts("implement/T1") == 1 and project.starts("implement/T1/implement") == 2
+
+
+def test_nothing_waits_for_the_limit_of_a_task_that_is_left_out(tmp_path):
+    told = {"do": "limit", "text": "You've hit your usage limit. Try again in 2h 13m."}
+    acts = {"implement/T1": WORDS, "implement/T2": [told], "implement/T3": BLOCKED}
+    project = build(tmp_path, {**CHAIN, "T2": ("kit/mean.py", ("T1",))}, acts, (*QUICK, "parallel = 1"))
+    assert is_stop(project, project.run("--no-wait"), "quota_wait")["resumes_at"]
+    drop(project, "T2")
+    is_stop(project, project.resume(), "insufficient_evidence")
+    assert is_stop(project, project.resume(), "worker_blocked").get("resumes_at") is None
+    assert "has to wait" not in project.holdfast("resume", SPEC, "--plan").out
+
+
+def test_what_was_merged_before_its_task_was_set_aside_is_said_to_be_in_the_work_tree(tmp_path):
+    mean = [write("kit/mean.py", "MEAN = 1\n"), report(implementation_files=["kit/mean.py"])]
+    acts = {"implement/T1": WORDS, "implement/T2": mean, "review/batch-1/1": [[review(verdict="reject")]]}
+    project = build(tmp_path, TWO, acts, QUICK)
+    is_stop(project, project.run(), "review_rejected")
+    drop(project, "T2")
+    is_stop(project, project.resume(), "insufficient_evidence")
+    assert project.resume().code == 0
+    assert project.git("show", "HEAD:kit/mean.py") == "MEAN = 1\n"
+    assert any("T2 is left out" in text and "merged of it before" in text for text in project.notes()), project.notes()
 
 
 def test_a_kill_before_the_stop_asks_again(tmp_path):

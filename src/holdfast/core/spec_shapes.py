@@ -66,7 +66,7 @@ class Tasks(NamedTuple):
 
 
 def merged(documents: Sequence[Plain]) -> dict[str, Plain]:
-    """The documents of one file as one map. A bare list is a list of tasks; the lists of a plan go on from one to the next."""
+    """The documents of one file as one map. A bare list is a list of tasks; the lists of a plan go on in the next."""
     data: dict[str, Plain] = {}
     for document in documents:
         found = document if isinstance(document, Mapping) else {"tasks": document} if isinstance(document, list) else {}
@@ -79,7 +79,16 @@ def merged(documents: Sequence[Plain]) -> dict[str, Plain]:
 def _both(before: Plain, after: Plain) -> Plain:
     if after is None:
         return before
-    return [*before, *after] if isinstance(before, list) and isinstance(after, list) else after
+    if not goes_on(before, after):
+        return after
+    return {**before, **after} if isinstance(before, Mapping) else [*before, *after]
+
+
+def goes_on(before: Plain, after: Plain) -> bool:
+    """Whether a later document adds to what an earlier one lists: two lists do, and two maps that have no key in common."""
+    if isinstance(before, Mapping) and isinstance(after, Mapping):
+        return before.keys().isdisjoint(after)
+    return isinstance(before, list) and isinstance(after, list)
 
 
 def task_rows(data: Mapping[str, Plain]) -> list[Plain]:
@@ -98,8 +107,8 @@ def read_tasks(data: Mapping[str, Plain]) -> Tasks:
     phases = tuple(_phases(data.get("phases")))
     where = {task: phase.name for phase in phases for task in phase.tasks}
     rows = task_rows(data)
-    blocked, flaws = _blocked(rows)
-    tasks, remarks = [], []
+    blocked, remarks = _blocked(rows)
+    tasks, flaws = [], []
     for number, row in enumerate(rows):
         if not isinstance(row, Mapping) or not text(first(row, IDS)):
             flaws.append((number, "A task has no id."))
@@ -121,12 +130,12 @@ def read_tasks(data: Mapping[str, Plain]) -> Tasks:
 def _blocked(rows: Sequence[Plain]) -> tuple[dict[str, list[str]], list[tuple[int, str]]]:
     """Who needs what, by the tasks that say what they block; and which of these name a task that is not there."""
     names = [text(first(row, IDS)) if isinstance(row, Mapping) else "" for row in rows]
-    known, found, flaws = set(names), dict[str, list[str]](), list[tuple[int, str]]()
+    known, found, strange = set(names), dict[str, list[str]](), list[tuple[int, str]]()
     for number, (name, row) in enumerate(zip(names, rows, strict=True)):
         for later in words(row.get("blocks")) if name else ():
             found.setdefault(later, []).append(name)
-            flaws += [] if later in known else [(number, f"{name} blocks {later}, and there is no such task.")]
-    return found, flaws
+            strange += [] if later in known else [(number, f"{name} blocks {later}, and there is no such task.")]
+    return found, strange
 
 
 def _phases(value: Plain) -> Iterator[Phase]:

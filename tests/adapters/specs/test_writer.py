@@ -68,6 +68,14 @@ def test_tasks_of_several_documents_are_marked_where_they_stand(tmp_path, spec):
     assert text(tmp_path) == SEVERAL.replace("pending", "completed").replace("nearly", "completed")
 
 
+def test_maps_of_tasks_in_several_documents_are_marked_where_they_stand(tmp_path, spec):
+    before = "tasks:\n  T1: {content: one, status: pending}\n---\ntasks:\n  T2: {content: two, status: pending}\n"
+    (tmp_path / "tasks.yaml").write_text(before)
+    assert [task.id for task in spec.read().tasks] == ["T1", "T2"]
+    spec.mark({"T1": "complete", "T2": "complete"})
+    assert text(tmp_path) == before.replace("pending", "completed")
+
+
 def test_of_several_checkpoints_in_a_file_the_last_is_read_and_written(tmp_path, spec):
     before = "checkpoint:\n  last_batch: 1\n---\ncheckpoint:\n  last_batch: 2\n"
     (tmp_path / "checkpoint.yaml").write_text(before)

@@ -20,6 +20,7 @@ from holdfast.core.spec_graph import Graph, implied, read_graph
 from holdfast.core.spec_shapes import (
     IDS,
     Tasks,
+    goes_on,
     ids_in,
     joined,
     open_findings,
@@ -129,8 +130,8 @@ def task_nodes(text: Text) -> list[tuple[str, Node]]:
     """Each task's id and its map, in the order in which `core.spec_shapes.task_rows` has them."""
     own: list[Node] = []
     for node in (_held(root, "tasks") for root in text.documents):
-        if node is not None and not node.is_nothing:  # lists go on from one document to the next; nothing else does
-            own = [*own, node] if all(isinstance(one.value, list) for one in (*own, node)) else [node]
+        if node is not None and not node.is_nothing:
+            own = [*own, node] if all(goes_on(one.value, node.value) for one in own) else [node]
     phases = [entry.node for root in text.documents for entry in _items(_held(root, "phases"))]
     inner = [node for phase in phases if isinstance(phase.value, dict) and (node := _held(phase, "tasks")) is not None]
     return [pair for node in (own or inner) for pair in _nodes_of(node)]

@@ -6,18 +6,20 @@ called complete counts for nothing here: only a report shows that it was done.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
 from holdfast.core.briefs import Work
 from holdfast.core.reports import Kind
-from holdfast.core.shapes import OPEN, EffectState
+from holdfast.core.shapes import OPEN
 from holdfast.core.spec import ASIDE, refuse
 from holdfast.engine.pipeline import trees
 from holdfast.engine.pipeline.desk import CutShort, Desk, Halt, label, step_name
 from holdfast.engine.pipeline.stage import Dispatch, Order
 
+_STAGE = rf"({'|'.join(trees.PHASES)})(?:, tree \d+)?(?: \(\d+\))?"  # what the names of a task's stages end with
 _WHAT_NEXT = "put tasks.yaml right, or resume the run to leave that out; what was changed for it stays"
 
 
@@ -65,21 +67,27 @@ def _ask(desk: Desk, fresh: Mapping[str, str], mark: str) -> None:
 
 
 def _give_up(desk: Desk, batch: Mapping[str, Any], task: Mapping[str, Any], base: str) -> None:
-    """Find out what became of work on a task that is left out: nothing of it stays open, and nobody goes on with it."""
-    place = desk.parts.ground.path(trees.tree_name(batch, task)) if batch["parallel"] else "the work tree"
-    desk.note(f"{label(batch)}: {task['id']} is left out; what was changed for it stays in {place}")
-    start = f"{label(batch)}/{step_name(task['id'])}/"
-    for known in _open(desk, start):
-        kind = next(kind for kind in trees.PHASES if known.step_id.startswith(f"{start}{kind}"))
-        try:
-            desk.run.effect(known.step_id, _GivenUp(desk, _order(desk, batch, task, base, kind, known.step_id)))
-        except _SetAside:
-            continue
+    """Find out what became of work on a task that is left out: nothing of it stays open, nobody goes on with it or waits."""
+    name = label(batch)
+    place = "the work tree"
+    if batch["parallel"]:
+        place = f"{desk.parts.ground.path(trees.tree_name(batch, task))}, and what was merged of it before in {place}"
+    desk.note(f"{name}: {task['id']} is left out; what was changed for it stays in {place}")
+    stages = re.compile(re.escape(f"{name}/{step_name(task['id'])}/") + _STAGE)
+    for sleep, until in list(desk.run.state.sleeps.items()):
+        if until is not None and stages.fullmatch(sleep.rpartition("/")[0]):
+            desk.run.sleep(0.0, name=sleep)
+    for known in list(desk.run.state.effects.values()):
+        if known.status in OPEN and (found := stages.fullmatch(known.step_id)):
+            kind = next(kind for kind in trees.PHASES if kind == found[1])
+            _settle(desk, _order(desk, batch, task, base, kind, known.step_id))
 
 
-def _open(desk: Desk, start: str) -> Sequence[EffectState]:
-    known = desk.run.state.effects.values()
-    return [one for one in known if one.status in OPEN and one.step_id.startswith(start)]
+def _settle(desk: Desk, order: Order) -> None:
+    try:
+        desk.run.effect(order.name, _GivenUp(desk, order))
+    except _SetAside:
+        return
 
 
 def _order(desk: Desk, batch: Mapping[str, Any], task: Mapping[str, Any], base: str, kind: Kind, name: str) -> Order:
