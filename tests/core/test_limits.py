@@ -212,7 +212,8 @@ def test_only_the_last_lines_are_looked_at():
 def test_the_reset_may_stand_on_another_line_and_only_limits_have_one():
     trouble = classify([], ["ERROR: usage limit reached", "Retry-After: 120"], 1, NOW, zone)
     assert trouble.resets_at == "2026-11-16T12:02:01Z"
-    assert classify(["429 Too Many Requests", "Retry-After: 120"], [], 1, NOW, zone).resets_at == "2026-11-16T12:02:01Z"
+    errors = ["429 Too Many Requests", "Retry-After: 120", "bye"]
+    assert classify(errors, [], 1, NOW, zone).resets_at == "2026-11-16T12:02:01Z"
     assert classify(["Invalid API key", "Retry-After: 120"], [], 1, NOW, zone).resets_at is None
 
 

@@ -158,6 +158,8 @@ def test_the_first_three_things_that_are_wrong_are_told():
         "The JSON between the markers does not carry the report_id that was asked for."
     )
     assert extract("{}", None, "test", ID).why == "The output does not carry the report_id that was asked for."
+    assert extract("", b"{", "test", ID).why == "The report file is not JSON: Input data was truncated."
+    assert "report_id" in extract(f"BEGIN_JSON\n{marked('{}')}", None, "test", ID).why
     deep = extract("", b"[" * 100_000, "test", ID).why
     assert deep.startswith("The report file is not JSON: ") and not deep.endswith("None.")
 

@@ -135,8 +135,8 @@ EXACT = {
     "id": (text_of(run_id="/" + LONG), f"its run_id {shown('/' + LONG, 80)} is not an id"),
     "sha": (text_of(sha=LONG), f"its sha {shown(LONG, 80)} is not 40 or 64 hex digits"),
     "number": (
-        text_of(milestone_index=-(10**17)),
-        f"its milestone_index {shown(-(10**17), 40)} is not between 0 and 2,147,483,647",
+        text_of(milestone_index=10**60),
+        f"its milestone_index {shown(10**60, 40)} is not between 0 and 2,147,483,647",
     ),
     "text": (text_of(milestone_title="\ud800"), "it has text that is not Unicode"),
     "other": (text_of(checkpoint_id="other"), "it is about the checkpoint 'other', which is not its name"),

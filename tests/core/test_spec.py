@@ -158,6 +158,12 @@ def test_every_number_in_a_name_counts_as_one():
     assert sorted(["a10b2c10", "a10b2c9", "a2b10", "a10b10", "aX2", "a02"], key=natural) == [
         *("a02", "a2b10", "a10b2c9", "a10b2c10", "a10b10", "aX2"),
     ]
+    assert sorted(["T1b", "T1aa"], key=natural) == ["T1aa", "T1b"], "what stands between them counts as text"
+
+
+def test_two_tasks_of_one_id_have_a_digest_too():
+    twins = [Task(id="T1"), Task(id="T1", phase="p")]
+    assert digest_of(twins) == digest_of(twins) != digest_of(twins[:1])
 
 
 def test_the_digest_stays_the_same_for_ever():
