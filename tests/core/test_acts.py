@@ -25,6 +25,16 @@ def test_commands_agents_and_links_are_acts():
     ]
 
 
+def test_an_agent_with_a_long_name_is_one_act():
+    assert of("[run]\nagent='codex'") == [("run.agent", "the agent codex")]
+
+
+def test_every_act_names_its_file():
+    text = "[run]\nagent='a'\nlink=['b']\n[verify]\ntier0=['c']\n[agents.d]\nlike='e'\n[agents.f]"
+    found = acts({FILE: text.encode(), "specs/a": b"g"})
+    assert [act.file for act in found] == [FILE] * 5 + ["specs/a"]
+
+
 def test_everything_in_a_table_of_an_agent_is_an_act():
     text = "[agents.m]\nlike='codex'\nn=[1,2]\n[agents.m.env]\nPATH='/evil'\n[agents.empty]\n"
     assert of(text) == [
@@ -51,5 +61,5 @@ def test_every_line_of_another_file_is_an_act():
 
 
 def test_a_file_that_cannot_be_read_is_refused():
-    with pytest.raises(BadFile):
+    with pytest.raises(BadFile, match=rf"^{FILE}"):
         acts({FILE: b"["})

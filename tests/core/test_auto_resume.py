@@ -32,6 +32,7 @@ def test_delays_grow_and_then_it_is_over():
 def test_the_same_reason_at_the_same_place_is_a_loop():
     found = next_try(stalls("a", "a"), LIMITS, at(1000))
     assert isinstance(found, No) and found.outcome == "loop_detected"
+    assert found.why == "stalled came 2 times at the same place."
     assert isinstance(next_try(stalls("a", "b"), LIMITS, at(1000)), Wait)
 
 
@@ -59,3 +60,11 @@ def test_a_limit_whose_end_is_unknown_or_over_is_tried_more_and_more_slowly():
     assert next_try(over, LIMITS, at(1060))[0] == 60.0
     assert next_try([*stalls("b"), waits[1]], LIMITS, at(1000))[0] == 30.0
     assert next_try(waits[:1], Limits(delays=()), at(0))[0] == 0.0
+
+
+def test_a_limit_that_resets_within_a_second_is_waited_for_until_then():
+    assert next_try([Halt("quota_wait", at(0), "a", due=at(1))], LIMITS, at(0))[0] == 1.0
+
+
+def test_a_wait_of_unknown_length_that_is_over_is_not_waited_again():
+    assert next_try([Halt("quota_wait", at(0), "a")], LIMITS, at(500))[0] == 0.0

@@ -103,6 +103,7 @@ def test_all_that_is_wrong_is_told_at_once_and_by_name():
         "T3 needs T4 needs T5 needs T3, which is a cycle.",
     ]
     assert caught.value.reason == "bad_input"
+    assert {problem.path for problem in caught.value.problems} == {"tasks.yaml"}
     assert all(problem.message in str(caught.value) for problem in caught.value.problems)
 
 
@@ -110,6 +111,50 @@ def test_two_cycles_are_two_and_a_finished_task_breaks_one():
     ring = [task("A", ["B"]), task("B", ["A"]), task("C", ["D"]), task("D", ["C"]), task("E", ["A"])]
     assert len(faults(ring)) == 2
     assert faults([task("A", ["B"], status="complete"), task("B", ["A"])]) == []
+
+
+def test_faults_are_told_in_the_order_of_the_numbers():
+    twins = [task("T10"), task("T9"), task("T10"), task("T9")]
+    assert [one[:12] for one in faults(twins)] == ["The id T9 is", "The id T10 i"]
+    rings = [task("T10", ["T11"]), task("T11", ["T10"]), task("T9", ["T8"]), task("T8", ["T9"])]
+    assert faults(rings) == [
+        "T8 needs T9 needs T8, which is a cycle.",
+        "T10 needs T11 needs T10, which is a cycle.",
+    ]
+    assert faults([task("T10", ["T9"]), task("T9", ["T10"])]) == ["T9 needs T10 needs T9, which is a cycle."]
+    assert faults([task("T9", ["T10"]), task("T10", ["T20", "T9"]), task("T20", ["T10"])])[0].startswith("T9 needs T10")
+
+
+def test_a_cycle_is_told_without_the_tasks_that_only_lead_to_it():
+    tasks = [task("T1", ["T2"]), task("T2", ["T3"]), task("T3", ["T4"]), task("T4", ["T3"])]
+    assert faults(tasks) == ["T3 needs T4 needs T3, which is a cycle."]
+
+
+def test_a_cycle_of_a_hundred_is_told_whole():
+    [sentence] = faults([task(f"T{number}", [f"T{(number + 1) % 100}"]) for number in range(100)])
+    assert "more)" not in sentence and "T98 needs T99 needs T0" in sentence
+
+
+def test_tasks_of_two_phases_go_by_their_names_unless_asked():
+    tasks = [task("T1", (), ["a"], phase="p"), task("T2", (), ["b"], phase="q"), task("T3", (), ["a", "b"], phase="p")]
+    assert names(tasks) == [("T1", "T2"), ("T3",)]
+    assert names([tasks[0], tasks[1], task("T3", (), ["b"], phase="p")]) == [("T1", "T2"), ("T3",)]
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "together"),
+    [
+        ("a/b/../c", "a/c", False),
+        ("a/b/c/../../d", "a/d", False),
+        ("../../a", "../a", True),
+        ("../../a", "../../a/b", False),
+        ("../a/../b", "../b", False),
+        ("x/../../a", "../a", False),
+    ],
+)
+def test_a_step_up_takes_back_one_folder_and_no_other_step_up(one, other, together):
+    found = names([task("T1", (), [one]), task("T2", (), [other])])
+    assert found == ([("T1", "T2")] if together else [("T1",), ("T2",)])
 
 
 def test_a_very_long_cycle_is_not_told_for_ever():

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import hashlib
+import json
+import tracemalloc
 
 import pytest
 
 from holdfast.core import exchange
-from holdfast.core.errors import BadFile, BadRecord, TooLarge
+from holdfast.core.errors import ArtifactDamaged, BadFile, BadRecord, TooLarge
 from holdfast.core.events import RunStarted
 from holdfast.core.wire import GENESIS, Plainly, encode
 
@@ -49,3 +51,60 @@ def test_an_artifact_over_the_limit_is_not_exported(monkeypatch):
     with pytest.raises(TooLarge, match=f"Artifact {digest} is 11 bytes; the limit is 10") as refused:
         exchange.artifact_line(digest, b"x" * 11)
     assert refused.value.advice == "Copy the whole store instead."
+
+
+# --- artifacts
+
+
+def told(data: bytes, /, **edit: object) -> bytes:
+    """The line of an artifact, with some of its fields changed."""
+    line = exchange.artifact_line(hashlib.sha256(data).hexdigest(), data)
+    return json.dumps({**json.loads(line), **edit}).encode()
+
+
+@pytest.mark.parametrize("data", [b"", b"x", b"a" * 256, b"a" * 257, bytes(range(256)) * 2])
+def test_an_artifact_is_read_back_as_it_was(data):
+    assert exchange.read_artifact(told(data)).data == data
+
+
+@pytest.mark.parametrize(("size", "encoding"), [(0, "plain"), (256, "plain"), (257, "zstd")])
+def test_only_what_is_long_enough_to_gain_is_compressed(size, encoding):
+    assert json.loads(told(b"a" * size))["encoding"] == encoding
+
+
+@pytest.mark.parametrize(
+    "edit",
+    [
+        {"data": "aGVs!bG8="},
+        {"data": "aGVsbG8"},
+        {"data": "aGVsbG8\n="},
+        {"data": "aGVsbG9v"},
+        {"size": 4},
+        {"size": 6},
+        {"encoding": "zstd"},
+        {"encoding": "gzip"},
+    ],
+    ids=str,
+)
+def test_an_artifact_that_is_not_exactly_what_its_line_says_is_refused_by_name(edit):
+    digest = hashlib.sha256(b"hello").hexdigest()
+    with pytest.raises(ArtifactDamaged, match=digest):
+        exchange.read_artifact(told(b"hello", **edit))
+
+
+@pytest.mark.parametrize("size", [-1, exchange.MAX_ARTIFACT + 1])
+def test_an_impossible_size_is_refused_by_name_before_anything_is_unpacked(size):
+    digest = hashlib.sha256(b"hello").hexdigest()
+    with pytest.raises(TooLarge, match=f"^Artifact {digest} is {size:,} bytes"):
+        exchange.read_artifact(told(b"hello", size=size))
+
+
+def test_no_more_is_unpacked_than_the_line_promises():
+    bomb = told(bytes(8 * 1024 * 1024), size=100)
+    assert len(bomb) < 10_000
+    tracemalloc.start()
+    with pytest.raises(ArtifactDamaged):
+        exchange.read_artifact(bomb)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 1024 * 1024

@@ -9,8 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from holdfast.core import guards
 from holdfast.core.errors import UsageError
 from holdfast.core.guards import OUTSIDE, SAMPLE, Judgement, Scope, Touched, check, fresh, judge, matches
+
+
+@pytest.fixture(autouse=True)
+def nothing_remembered():
+    """Every test understands its patterns anew."""
+    guards._compiled.cache_clear()
 
 
 def broken(scope, *paths, **more):
@@ -40,6 +47,20 @@ def broken(scope, *paths, **more):
         ("app/[id]/page.tsx", ["app/[id]/page.tsx"], ["app/i/page.tsx"]),
         ("a b/\udcff*", ["a b/\udcffx"], ["a b/x"]),
         ("new\nline", ["new\nline"], ["new"]),
+        ("src/a", ["src/a/"], ["src/a ", "src/aX"]),
+        ("src/?", ["src/a/"], ["src//a"]),
+        ("a/**/a/**/c", ["a/a/c", "a/x/a/y/c"], ["a/c"]),
+        ("**/a/**/a/**/c*", ["a/a/c"], ["a/c"]),
+        ("*a*a*", ["aa", "xaxax"], ["a", "xa"]),
+        ("a*a*c", ["aac"], ["abc"]),
+        ("*a*a", ["aa", "aba"], ["ba"]),
+        ("*a*b*", ["aba", "ab"], ["ba"]),
+        ("*a*c", ["abc"], ["bac!"]),
+        ("x*?a*c", ["xbac"], ["xac"]),
+        ("*?a*a", ["baa"], ["ba"]),
+        ("?a*b", ["xab", "xayb"], ["axb"]),
+        ("a{b", ["a{b"], []),
+        ("a}b,c", ["a}b,c"], []),
     ],
 )
 def test_what_a_pattern_means(pattern, inside, outside):
@@ -92,6 +113,23 @@ def test_a_pattern_that_could_be_misunderstood_is_refused(pattern):
             check(scope)
 
 
+@pytest.mark.parametrize(
+    ("pattern", "problem"),
+    [
+        ("../x", "it is not a path below the top of the work tree"),
+        ("!src", "`!` is not understood"),
+        ("*.{ts,tsx}", "lists in braces are not understood"),
+    ],
+)
+def test_a_refusal_says_what_is_wrong_and_what_to_write_instead(pattern, problem):
+    with pytest.raises(UsageError) as caught:
+        check(Scope((pattern,)))
+    assert str(caught.value) == f"The pattern {pattern!r} cannot be used: {problem}."
+    assert caught.value.advice == (
+        "Write paths like `src/**`, `docs/` or `**/*.md`, one pattern for each; put exceptions in the denylist."
+    )
+
+
 # --- judging
 
 
@@ -121,6 +159,22 @@ def test_a_rename_counts_on_both_sides():
     assert judge(scope, [Touched("src/a", "old/a", "renamed")]).violations == (
         ("old/a", f"{OUTSIDE} (it became src/a)"),
     )
+
+
+def test_a_file_that_came_from_outside_counts_though_it_is_ours_now():
+    assert broken(Scope(("src/**",)), ".holdfast/a", was="old/a") == ["old/a"]
+
+
+def test_a_blank_or_a_letter_at_the_end_of_a_name_is_part_of_it():
+    names = ["src/a ", "src/aX", "/src/a"]
+    assert broken(Scope(("src/a",)), *names, "src/a/") == names
+    assert broken(Scope((), ("src/a",)), *names, "src/a/") == ["src/a/"]
+    assert broken(Scope(("src/?",)), "src/a/") == [] and broken(Scope((), ("src/?",)), "src/a/") == ["src/a/"]
+
+
+def test_three_ignored_files_are_all_named():
+    found = judge(Scope(("src/**",)), [Touched(name, ignored=True) for name in "abc"])
+    assert found.let_pass() == ("3 ignored files are outside of the allowed paths, which is no violation: a, b, c",)
 
 
 def test_a_deletion_counts():

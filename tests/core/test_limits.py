@@ -36,6 +36,8 @@ RESETS = {
     "resets Monday 9am (UTC)": "2026-11-23T09:00:59Z",
     "resets Monday 1pm (UTC)": "2026-11-16T13:00:59Z",
     "resets on Wednesday at 9am (UTC)": "2026-11-18T09:00:59Z",
+    "resets Sunday 9am (UTC)": "2026-11-22T09:00:59Z",
+    "resets Tuesday 1pm (GMT)": "2026-11-17T13:00:59Z",
     "resets at 3pm (Mars/Phobos)": None,
     "resets at 25:00 UTC": None,
     "resets at 3": None,
@@ -43,6 +45,10 @@ RESETS = {
     "Please try again in 1.898s": "2026-11-16T12:00:02Z",
     "try again in 6m0s.": "2026-11-16T12:06:01Z",
     "try again in 20ms": "2026-11-16T12:00:01Z",
+    "try again in 1500 milliseconds": "2026-11-16T12:00:02Z",
+    "try again in 40 days": None,
+    "try again in 3455999 seconds": "2026-12-26T12:00:00Z",
+    "try again in 9999999 weeks": None,
     "Try again in 2 days 3 hours 5 minutes.": "2026-11-18T15:05:01Z",
     "retry after 30 seconds": "2026-11-16T12:00:31Z",
     '"retryDelay": "41s"': "2026-11-16T12:00:42Z",
@@ -60,6 +66,10 @@ RESETS = {
     "resets at 2026-11-16T18:00:00Z": "2026-11-16T18:00:00Z",
     "resets at 2026-11-16T18:00:00+02:00": "2026-11-16T16:00:00Z",
     "available until 2026-11-16 18:00 UTC": "2026-11-16T18:00:00Z",
+    "available until 2026-11-16 18:00 GMT": "2026-11-16T18:00:00Z",
+    "resets at 2026-11-16T12:00:00Z": "2026-11-16T12:00:00Z",
+    "resets at 2026-12-26T12:00:00Z": "2026-12-26T12:00:00Z",
+    "resets at 2026-12-26T12:00:01Z": None,
     "try again after 2026-11-16 12:00:00": "2026-11-16T17:00:00Z",
     "resets at 2026-99-16T18:00:00Z": None,
     "You will regain access on 2026-12-01 at 00:00 UTC.": "2026-12-01T00:00:00Z",
@@ -90,6 +100,32 @@ def test_a_time_that_has_just_come_is_not_taken_for_tomorrow():
     for now, expected in (("12:00:30", "12:00:59"), ("12:01:30", "12:02:30"), ("12:15:00", "12:16:00")):
         assert reset_time("resets at 12:00 UTC", f"2026-11-16T{now}Z", zone) == f"2026-11-16T{expected}Z"
     assert reset_time("resets at 12:00 UTC", "2026-11-16T12:30:00Z", zone) == "2026-11-17T12:00:59Z"
+    assert reset_time("resets at 12:00 UTC", "2026-11-16T12:15:59Z", zone) == "2026-11-16T12:16:59Z"
+    assert reset_time("resets at 12:00 UTC", "2026-11-16T12:15:59.000001Z", zone) == "2026-11-17T12:00:59Z"
+    for said in ("resets at 12:00 UTC", "resets Monday 12:00 UTC", "resets Nov 16, 12:00 UTC"):
+        assert reset_time(said, "2026-11-16T12:00:59Z", zone) == "2026-11-16T12:00:59Z", "it is that second"
+
+
+def test_a_time_of_a_named_day_that_has_just_come_is_not_taken_for_next_week():
+    assert reset_time("resets Monday 11:55am (UTC)", NOW, zone) == "2026-11-16T12:01:00Z"
+    assert reset_time("resets Monday 11:30am (UTC)", NOW, zone) == "2026-11-23T11:30:59Z"
+
+
+def test_the_days_of_the_week_are_counted_from_any_of_them():
+    thursday = "2026-11-19T12:00:00Z"
+    days = {"Thu": 26, "Fri": 20, "Sat": 21, "Sun": 22, "Mon": 23, "Tue": 24, "Wed": 25}
+    for day, date in days.items():
+        assert reset_time(f"resets {day} 9am (UTC)", thursday, zone) == f"2026-11-{date}T09:00:59Z"
+
+
+def test_the_time_is_utc_wherever_the_machine_stands(monkeypatch):
+    monkeypatch.setenv("TZ", "EST5")
+    time.tzset()
+    try:
+        assert reset_time("resets at 15:00 UTC", NOW, zone) == "2026-11-16T15:00:59Z"
+    finally:
+        monkeypatch.undo()
+        time.tzset()
 
 
 ERRORS = {
@@ -193,6 +229,8 @@ def test_only_the_last_lines_are_looked_at():
 def test_the_reset_may_stand_on_another_line_and_only_limits_have_one():
     trouble = classify([], ["ERROR: usage limit reached", "Retry-After: 120"], 1, NOW, zone)
     assert trouble.resets_at == "2026-11-16T12:02:01Z"
+    errors = ["429 Too Many Requests", "Retry-After: 120", "bye"]
+    assert classify(errors, [], 1, NOW, zone).resets_at == "2026-11-16T12:02:01Z"
     assert classify(["Invalid API key", "Retry-After: 120"], [], 1, NOW, zone).resets_at is None
 
 

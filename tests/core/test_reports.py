@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from holdfast.core.reports import (
     MAX_BYTES,
+    MAX_DEPTH,
     Evidence,
     FixReport,
     Gates,
@@ -145,7 +146,51 @@ def test_a_review_may_leave_gates_out_and_a_wrong_kind_is_not_taken():
 
 
 def test_without_anything_the_agent_is_told_what_is_missing():
-    assert "no report file" in extract("all done, promise", None, "test", ID).why
+    told = Unreadable("There was no report file and no JSON between BEGIN_JSON and END_JSON lines.", nothing=True)
+    assert extract("all done, promise", None, "test", ID) == told
+    assert extract("{ half", None, "test", ID) == extract("half }", None, "test", ID) == told
+
+
+def test_the_first_three_things_that_are_wrong_are_told():
+    text = f"{marked('[]')}\n{marked('{}')}\n{marked('[1]')}\n{marked('[2]')}"
+    assert extract(text, None, "test", ID) == Unreadable(
+        "The JSON between the markers is not one JSON object; The JSON between the markers is not one JSON object; "
+        "The JSON between the markers does not carry the report_id that was asked for."
+    )
+    assert extract("{}", None, "test", ID).why == "The output does not carry the report_id that was asked for."
+    assert extract("", b"{", "test", ID).why == "The report file is not JSON: Input data was truncated."
+    assert "report_id" in extract(f"BEGIN_JSON\n{marked('{}')}", None, "test", ID).why
+    deep = extract("", b"[" * 100_000, "test", ID).why
+    assert deep.startswith("The report file is not JSON: ") and not deep.endswith("None.")
+
+
+def test_a_report_may_be_as_long_and_as_deep_as_the_limit():
+    data = body(status="success").encode().ljust(MAX_BYTES)
+    assert extract("", data, "test", ID).status == "success"
+    assert "limit" in extract("", data + b" ", "test", ID).why
+    for depth, fits in ((MAX_DEPTH - 2, True), (MAX_DEPTH - 1, True), (MAX_DEPTH, False)):
+        found = of_file(status="success", more=json.loads("[" * depth + "]" * depth))
+        assert isinstance(found, OfTester) == fits
+
+
+def test_only_a_whole_fence_is_taken_off():
+    good = body(status="success")
+    assert extract("", f"```json\n{good}\n```".encode(), "test", ID).status == "success"
+    for broken in (f"```json\n{good}", f"note\n{good}\n```", f"note\n{good}"):
+        assert isinstance(extract("", broken.encode(), "test", ID), Unreadable)
+
+
+def test_a_marker_with_letters_around_it_is_none():
+    assert extract(f"XBEGIN_JSON\n{body(status='success')}\nEND_JSONX", None, "test", ID).nothing
+
+
+def test_the_instructions_stay_as_they_are():
+    how = instructions("fix", ID, "/r")
+    assert how.startswith(
+        "## How to report\n\nWhen you are done, and only then, write one JSON object. Replace everything in angle brackets; "
+        "leave out what you cannot say. Nothing counts as done without it.\n\n"
+        '{\n  "report_id": <the id below, as text>,\n  "status": <"success" or "blocked">,\n  "resolved": '
+    )
 
 
 def test_bytes_that_are_no_text_are_no_report():

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.core.reports import Gates, Issue, ReviewerReport
-from holdfast.core.review import LATER, Finding, fingerprint, highest, judge
+from holdfast.core.review import LATER, LONGEST, LONGEST_PLACE, Finding, fingerprint, highest, judge
 
 PASS = dict.fromkeys(("correctness", "style", "performance", "security", "architecture"), "pass")
 
@@ -63,6 +63,7 @@ def test_any_fail_fails_the_gate() -> None:
 def test_a_gate_that_is_failed_without_a_finding_is_one() -> None:
     (one,) = judge({"ann": report(issue("low", gate="style"), style="fail", security="fail")}).to_fix
     assert (one.severity, one.gate) == ("high", "security")
+    assert one.description == "ann fails security and names no finding for it"
 
 
 def test_a_failed_gate_beside_a_serious_finding_says_nothing_new() -> None:
@@ -71,7 +72,25 @@ def test_a_failed_gate_beside_a_serious_finding_says_nothing_new() -> None:
 
 def test_a_no_without_a_word_is_still_a_no() -> None:
     (one,) = judge({"ann": report(verdict="request_changes")}).to_fix
-    assert "does not approve" in one.description
+    assert one.description == "ann does not approve and names no finding"
+
+
+def test_a_finding_keeps_what_the_reviewer_said_up_to_a_length() -> None:
+    said = issue("high", " d " + "x" * LONGEST, " a.py:3 ", task="T1", gate="style", suggestion="s" * (LONGEST + 1))
+    assert judge({"ann": report(said)}).findings == (
+        Finding(
+            id="H001",
+            severity="high",
+            description=("d " + "x" * LONGEST)[:LONGEST],
+            location="a.py:3",
+            task="T1",
+            gate="style",
+            suggestion="s" * LONGEST,
+            reviewers=("ann",),
+        ),
+    )
+    (far,) = judge({"ann": report(issue("high", location="p" * (LONGEST_PLACE + 1)))}).findings
+    assert (far.location, far.task) == ("p" * LONGEST_PLACE, "")
 
 
 def test_a_rejection_is_named() -> None:
@@ -102,8 +121,14 @@ def finding(description: str, location: str = "") -> Finding:
 
 def test_a_fingerprint_does_not_care_where_the_lines_have_moved() -> None:
     assert fingerprint([finding("x", "a.py:3")]) == fingerprint([finding("X ", "a.py:17-20")])
+    assert fingerprint([finding("x", "a.py:3")]) == fingerprint([finding("x", "a.py")])
     assert fingerprint([finding("x", "a.py:3")]) != fingerprint([finding("x", "b.py:3")])
     assert len(fingerprint([])) == 16
+
+
+def test_a_fingerprint_stays_the_same_for_ever() -> None:
+    """Runs compare it with the one of an earlier round, which an older Holdfast may have recorded."""
+    assert fingerprint([finding("It is wrong", "a.py:3"), finding("b")]) == "ad40c02caa8d734b"
 
 
 @given(st.permutations([finding("a"), finding("b"), finding("c", "x.py")]))

@@ -6,6 +6,7 @@ import hashlib
 
 import pytest
 
+from holdfast.core import sha
 from holdfast.core.sha import hexdigest, of_many, sha256
 from holdfast.core.wire import chain_hash
 
@@ -14,6 +15,14 @@ from holdfast.core.wire import chain_hash
 def test_small_and_large_data_have_the_hash_everybody_computes(size):
     data = b"h" * size
     assert hexdigest(data) == sha256(data).hexdigest() == hashlib.sha256(data).hexdigest()
+
+
+@pytest.mark.parametrize(("size", "loaded"), [(0, []), (64 * 1024 - 1, []), (64 * 1024, [1]), (200_000, [1])])
+def test_only_large_data_loads_what_is_quicker_for_it(monkeypatch, size, loaded):
+    asked: list[int] = []
+    monkeypatch.setattr(sha, "of_many", lambda: asked.append(1) or hashlib.sha256)
+    hexdigest(b"h" * size)
+    assert asked == loaded
 
 
 def test_what_is_for_many_is_loaded_once():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from pathlib import Path
 
 import msgspec
@@ -11,9 +12,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from holdfast.core.errors import shown
 from holdfast.core.sidecar import MAX_BYTES, BadSidecar, Sidecar, by_age, from_bytes, from_runr, to_bytes
 
 ID = "019f0a00-0000-7000-8000-000000000001"
+NAME = f"{ID}.json"
 SHA, TREE = "a" * 40, "b" * 40
 LEAST = {
     "schema_version": 1,
@@ -93,8 +96,10 @@ WRONG = {
 def test_what_is_not_sound_is_refused_with_the_reason(case):
     data, why = WRONG[case]
     with pytest.raises(BadSidecar) as caught:
-        from_bytes(data, f"{ID}.json")
-    assert why in caught.value.problem and caught.value.problem in str(caught.value)
+        from_bytes(data, NAME)
+    assert why in caught.value.problem
+    assert str(caught.value) == f"The sidecar {shown(NAME)} cannot be used: {caught.value.problem}."
+    assert (caught.value.name, caught.value.newer) == (NAME, case == "newer")
     assert caught.value.reason == ("newer_schema" if case == "newer" else "bad_input")
     assert len(str(caught.value)) < 500
 
@@ -107,6 +112,50 @@ def test_what_could_not_be_read_back_is_not_written():
     for wrong in ({"sha": "x"}, {"milestone_index": -1}, {"milestone_title": "\udcff"}, {"checkpoint_id": "../x"}):
         with pytest.raises(BadSidecar):
             to_bytes(sidecar(**wrong))
+    with pytest.raises(BadSidecar) as caught:
+        to_bytes(sidecar(milestone_title="\udcff"))
+    assert (caught.value.name, caught.value.problem) == (NAME, "it has text that is not Unicode")
+
+
+LONG = "x" * 200
+EXACT = {
+    "not UTF-8": (b"\xff", "it is not UTF-8 text"),
+    "nested": (b"[" * 60_000, "it is nested too deeply"),
+    "a list": (b"[]", "it is JSON, but not an object"),
+    "a key twice": (b'{"a": 1, "a": 1}', "it is not JSON (a key stands there twice)"),
+    "no version": (b"{}", "it has no schema_version"),
+    "version": (
+        text_of(schema_version=LONG),
+        f"its schema_version is {shown(LONG, 40)}, and not a whole number from 1",
+    ),
+    "newer": (
+        text_of(schema_version=10**60),
+        f"it was written by a newer Holdfast (schema_version {shown(10**60, 40)}; this one knows 1)",
+    ),
+    "id": (text_of(run_id="/" + LONG), f"its run_id {shown('/' + LONG, 80)} is not an id"),
+    "sha": (text_of(sha=LONG), f"its sha {shown(LONG, 80)} is not 40 or 64 hex digits"),
+    "number": (
+        text_of(milestone_index=10**60),
+        f"its milestone_index {shown(10**60, 40)} is not between 0 and 2,147,483,647",
+    ),
+    "text": (text_of(milestone_title="\ud800"), "it has text that is not Unicode"),
+    "other": (text_of(checkpoint_id="other"), "it is about the checkpoint 'other', which is not its name"),
+}
+
+
+@pytest.mark.parametrize("case", EXACT)
+def test_the_reason_is_a_plain_sentence_that_shows_no_more_than_a_piece(case):
+    data, problem = EXACT[case]
+    with pytest.raises(BadSidecar) as caught:
+        from_bytes(data, NAME)
+    assert caught.value.problem == problem
+
+
+def test_the_largest_file_and_the_largest_number_are_read():
+    data = text_of(milestone_index=2**31 - 1, seq=2**31 - 1)
+    assert from_bytes(data.ljust(MAX_BYTES), NAME).seq == 2**31 - 1
+    with pytest.raises(BadSidecar, match="larger than"):
+        from_bytes(data.ljust(MAX_BYTES + 1), NAME)
 
 
 @given(st.binary(max_size=300))
@@ -159,6 +208,16 @@ def test_times_are_compared_as_times_whatever_their_offset():
     assert newest(("b", 1, 5, "yesterday", {}), ("a", 1, 5, "0001-01-01T00:00:00+14:00", {})) == "a"
 
 
+def test_a_time_without_an_offset_is_utc_wherever_the_machine_stands(monkeypatch):
+    monkeypatch.setenv("TZ", "EST5")
+    time.tzset()
+    try:
+        assert newest(("b", 1, 5, "2026-01-01T09:59:59", {}), ("a", 1, 5, "2026-01-01T10:00:00Z", {})) == "a"
+    finally:
+        monkeypatch.undo()
+        time.tzset()
+
+
 # --- Runr's
 
 
@@ -187,6 +246,7 @@ def test_a_sidecar_of_runr_is_held_to_the_same_rules():
         with pytest.raises(BadSidecar) as caught:
             from_runr(data, f"{SHA}.json")
         assert why in caught.value.problem
+        assert caught.value.name == f"{SHA}.json"
 
 
 def test_a_sidecar_of_runr_cannot_bring_fields_of_ours():

@@ -120,6 +120,10 @@ def test_the_newest_checkpoint_is_the_one_that_says_so():
         (Spec(name="s", path="p", code="AB", next_id=3, tasks=(Task(id="AB-004"),)), "AB-005"),
         (Spec(name="s", path="p", tasks=(Task(id="T2", depends_on=("T11",)), Task(id="odd"))), "T12"),
         (Spec(name="s", path="p", tasks=(Task(id="X-007"),)), "X-008"),
+        (Spec(name="s", path="p", tasks=(Task(id="A1"), Task(id="B-007"), Task(id="A2"))), "B-008"),
+        (Spec(name="s", path="p", tasks=(Task(id="T10"), Task(id="T9", depends_on=("T99",)))), "T100"),
+        (Spec(name="s", path="p", code="AB", tasks=(Task(id="AB-0004"), Task(id="ZZ-9"))), "AB-0005"),
+        (Spec(name="s", path="p", tasks=(Task(id="a\nb7"),)), "a\nb8"),
         (Spec(name="s", path="p", tasks=(Task(id="T2"),), checkpoint=Checkpoint(pending=(TaskRef("T8"),))), "T9"),
     ],
 )
@@ -137,5 +141,47 @@ def test_only_a_fatal_problem_refuses_and_then_all_are_told():
     assert str(caught.value).startswith("b.yaml: It is wrong 0. b.yaml: It is wrong 1.")
     assert str(caught.value).endswith("And 5 more.")
     assert str(small) == "a.yaml, line 3: It is odd."
-    with pytest.raises(SpecError, match="wrong 0"):
+    with pytest.raises(SpecError, match=r"^b\.yaml: It is wrong 0\.$"):
         refuse(fatal[:1])
+    with pytest.raises(SpecError, match=r"It is wrong 19\.$"):
+        refuse(fatal[:20])
+    with pytest.raises(SpecError, match=r"It is wrong 19\. And 1 more\.$"):
+        refuse(fatal[:21])
+
+
+def test_an_error_may_bring_advice_of_its_own():
+    assert SpecError("x", advice="Look there.").advice == "Look there."
+    assert SpecError("x").advice == "Put the files in order and try again. Nothing was changed."
+
+
+def test_every_number_in_a_name_counts_as_one():
+    assert sorted(["a10b2c10", "a10b2c9", "a2b10", "a10b10", "aX2", "a02"], key=natural) == [
+        *("a02", "a2b10", "a10b2c9", "a10b2c10", "a10b10", "aX2"),
+    ]
+    assert sorted(["T1b", "T1aa"], key=natural) == ["T1aa", "T1b"], "what stands between them counts as text"
+
+
+def test_two_tasks_of_one_id_have_a_digest_too():
+    twins = [Task(id="T1"), Task(id="T1", phase="p")]
+    assert digest_of(twins) == digest_of(twins) != digest_of(twins[:1])
+
+
+def test_the_digest_stays_the_same_for_ever():
+    """A checkpoint carries it, and an older Holdfast may have written that."""
+    later = Task(id="T0", title="Zero", status="complete", phase="p")
+    assert digest_of([ONE, TWO, later]) == ("47c279aa837d132bda0bdd500c1ddd1b0fd9f2cf8c27e640e0a60f9586ed2503")
+
+
+def test_what_a_task_needs_and_touches_is_told_in_the_order_of_the_names():
+    was = Task(id="T1", depends_on=("T20", "T3"), files=("a",), phase="p")
+    now = Task(id="T1", depends_on=("T10", "T9"), files=("a",))
+    assert changes([was], [now]) == [
+        "T1 now needs T9, T10.",
+        "T1 no longer needs T3, T20.",
+        "T1 is in phase (none) now; it was in p.",
+    ]
+
+
+def test_what_came_since_a_checkpoint_is_told_with_its_title_in_the_order_of_the_ids():
+    found = changes_since(Checkpoint(), [Task(id="T10"), Task(id="T9", title="Nine")])
+    assert found == ["T9 was added: Nine.", "T10 was added."]

@@ -248,10 +248,10 @@ def _next(found: re.Match[str], here: datetime) -> datetime:
         return at if at >= here or found["year"] else at.replace(year=here.year + 1)
     if found["day"]:
         ahead = (_DAYS.index(found["day"].lower()) - at.weekday()) % 7
-        at += timedelta(days=ahead if ahead or at >= here else 7)
+        at += timedelta(days=ahead)
     if at < here <= at + JUST_PAST:
         return here + timedelta(minutes=1)
-    return at if at >= here else at + timedelta(days=1)
+    return at if at >= here else at + timedelta(days=7 if found["day"] else 1)
 
 
 def _in_zone(at: datetime, zone: tzinfo | None) -> datetime | None:
