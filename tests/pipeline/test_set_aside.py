@@ -68,7 +68,7 @@ def test_work_that_was_cut_off_is_settled_and_nobody_goes_on_with_it(tmp_path, p
     acts = {"implement/T1": WORDS, "implement/T3": [HALF, LONG]}
     project = build(tmp_path, spec, acts, (*QUICK, f"parallel = {parallel}"))
     process = project.start("run", SPEC, "--yes")
-    wait_for(lambda: project.acts("implement/T3", "write"))
+    wait_for(lambda: project.acts("implement/T3", "write") and project.ended("batch-2/T2/implement"))
     cut_off(project, process)
     drop(project, "T3")
     is_stop(project, project.resume(), "insufficient_evidence")
