@@ -115,6 +115,9 @@ def test_the_witness_is_lagging_strict_or_refused(tmp_path):
         ("postgresql://user:pass@host:5432/db?sslkey=secret", "postgresql://host:5432/db"),
         ("postgres://host/db", "postgres://host/db"),
         ("postgresql://u:p@ss@host/db", "postgresql://host/db"),
+        ("postgresql://u:p?a/b@host/db", "postgresql://host/db"),
+        ("postgresql://u:p?a=/b@host/db", "postgresql://..."),
+        ("postgresql://host/db?password=p@ss", "postgresql://..."),
         ("/a/b@c?d.db", "/a/b@c?d.db"),
     ],
 )

@@ -41,9 +41,9 @@ class Config(NamedTuple):
         if not self.on_server:
             return self.place
         scheme, _, rest = self.place.partition("://")
-        server, slash, path = rest.partition("/")
-        address = server.rpartition("@")[2] + slash + path  # a password may hold a question mark
-        return f"{scheme}://{address.partition('?')[0].rpartition('@')[2]}"
+        before, _, after = rest.rpartition("@")
+        unclear = "=" in before.partition("?")[2]  # the last @ may stand in an option, as that of a password
+        return f"{scheme}://{'...' if unclear else after.partition('?')[0]}"
 
 
 def environment() -> Mapping[str, str]:

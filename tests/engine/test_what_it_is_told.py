@@ -245,3 +245,35 @@ def test_an_answer_that_is_no_text_is_refused(place):
     with pytest.raises(UsageError, match="An answer is text, not 5"), opened(place, prompt=lambda *asked: 5) as run:
         run.ask("How many?")
     assert findings(place) == ()
+
+
+def test_what_is_known_as_a_secret_since_changes_nothing(place, monkeypatch):
+    done: list[str] = []
+
+    def once(thing):
+        with opened(place, inputs={"thing": thing, "token": thing}) as run:
+            run.step("fetch", lambda thing, token: done.append("fetch"), thing, thing)
+            run.effect("send", lambda thing, token: done.append("send"), thing, thing)
+            raise ZeroDivisionError
+
+    for _ in range(2):
+        with pytest.raises(ZeroDivisionError):
+            once(["qwertz-uiop-4711"])
+        monkeypatch.setenv("THING_TOKEN", "qwertz-uiop-4711")
+    assert done == ["fetch", "send"]
+    with pytest.raises(holdfast.Stopped, match="input_changed"):
+        once(["qwertz-uiop-4712"])
+
+
+def test_other_arguments_are_told_without_what_is_known_as_a_secret_since(place, monkeypatch):
+    def once(number):
+        with opened(place) as run:
+            run.effect("send", lambda token, number: None, "qwertz-uiop-4711", number)
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        once(1)
+    monkeypatch.setenv("THING_TOKEN", "qwertz-uiop-4711")
+    with pytest.raises(holdfast.Stopped) as stop:
+        once(2)
+    assert "1 -> 2" in str(stop.value.evidence) and "qwertz" not in str(stop.value.evidence)

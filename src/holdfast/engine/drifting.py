@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 from typing import Any, Protocol
@@ -43,6 +44,9 @@ class Deed(Protocol):
     def arguments_hash(self) -> str: ...
 
 
+_SECRET = re.compile(rb"(?<=\[redacted):[a-z0-9_]+(?=\])")  # of what kind a secret was said to be
+
+
 class Drifting:
     """The drift of one run."""
 
@@ -51,9 +55,9 @@ class Drifting:
 
     def of_step(self, this: Called, known: StepState) -> Part:
         """True: the step must run again, because it is given something else now and that was accepted."""
-        if known.input_hash is not None and known.input_hash != this.input_hash:
-            lines = changed_lines(self._given_before(known.seq), self._as_kept(this.arguments))
-            yield from self.met("arguments", this.name, known.input_hash, this.input_hash, lines)
+        if known.input_hash not in (None, this.input_hash) and not self.was_given(known.seq, this.arguments):
+            lines = changed_lines(self._as_kept(self._given_before(known.seq)), self._as_kept(this.arguments))
+            yield from self.met("arguments", this.name, str(known.input_hash), this.input_hash, lines)
             return True
         code = this.code_hash
         if known.code_hash is not None and code is not None and known.code_hash != code:
@@ -62,7 +66,7 @@ class Drifting:
 
     def of_effect(self, this: Deed, known: EffectState) -> Part:
         """It was done with other arguments. Returns if it may be done with these as well."""
-        lines = changed_lines(self._given_before(known.seq), self._as_kept(this.arguments))
+        lines = changed_lines(self._as_kept(self._given_before(known.seq)), self._as_kept(this.arguments))
         yield from self.met("arguments", this.name, known.arguments_hash, this.arguments_hash, lines)
 
     def of_question(self, question_id: str, known: QuestionState, now: Sequence[str]) -> Part:
@@ -121,8 +125,19 @@ class Drifting:
             else ("refuse", "asked")
         )
 
+    def was_given(self, seq: int, arguments: Any) -> bool:
+        """Whether an event says the same arguments, and only what is known as a secret was other then."""
+        return self.is_same(self._given_before(seq), arguments)
+
+    def is_same(self, before: Any, now: Any) -> bool:
+        both = (before, now)
+        return None not in both and len({_SECRET.sub(b"", self._clean(given)) for given in both}) == 1
+
+    def _clean(self, arguments: Any) -> bytes:
+        return self._book.log.redact.body(canonical(arguments))
+
     def _as_kept(self, arguments: Any) -> Any:
-        return None if arguments is None else msgspec.json.decode(self._book.log.redact.body(canonical(arguments)))
+        return None if arguments is None else msgspec.json.decode(self._clean(arguments))
 
     def _given_before(self, seq: int) -> Any:
         """What the step was given then, from the event that says so."""

@@ -114,7 +114,7 @@ class Effects:
             work, look, declared = act, probe, forms.declared_result(what, act)
         self._check_begun(what, work)
         clean = self._book.log.redact.body(canonical(arguments))
-        given = digest(clean)
+        given = self._hash(name, arguments, clean)
         chosen = policy or getattr(act, "policy", None) or ("probed" if look is not None else "once")
         _check_policy(what, chosen, look is not None)
         whole = self._key(name, key, arguments, given)
@@ -130,6 +130,14 @@ class Effects:
             declared,
             forms.code_hash(work),
         )
+
+    def _hash(self, name: str, arguments: Any, clean: bytes) -> str:
+        """What stands for the arguments: what the log has for them, also if more of them is known as a secret since."""
+        given = digest(clean)
+        known = self._book.state.effects.get(self._last.get(name, ""))
+        if known is None or known.arguments_hash == given or not self._drifting.was_given(known.seq, arguments):
+            return given
+        return known.arguments_hash
 
     def _check_begun(self, what: str, work: Callable[..., Any]) -> None:
         """Its intent would be on record, and nobody could say what became of it, though nothing was done."""

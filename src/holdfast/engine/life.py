@@ -127,6 +127,8 @@ class Life:
         if state.input_hash is None or state.input_hash == digest(clean):
             return
         before = read_artifact(self._book, state.inputs) or {}
+        if self._drifting.is_same(before, msgspec.json.decode(clean)):
+            return
         now = self._book.log.store.put_artifact(clean)
         yield from self._drifting.of_inputs(before, msgspec.json.decode(clean), state.input_hash, now)
 
