@@ -449,6 +449,38 @@ def read_in_another_process(path):
     return int(done.stdout)
 
 
+# somebody who has just come in and makes the index of the write-ahead file; this goes on when the other one waits
+IN_THE_MIDDLE = """
+import os, sys, time
+from holdfast.stores.sqlite import SqliteStore
+
+waited = []
+
+def made(seconds):
+    waited.append(seconds)
+    fd = os.open(sys.argv[1] + "-shm", os.O_RDWR)
+    os.pwrite(fd, bytes.fromhex(sys.argv[2]), 0)
+    os.close(fd)
+
+time.sleep = made
+with SqliteStore(sys.argv[1], boot_id="boot-1", read_only=sys.argv[3] == "reads") as store:
+    print(len(list(store.heads())), len(waited) > 0)
+"""
+
+
+@pytest.mark.parametrize(("how", "said"), [("reads", "1 True"), ("writes", "1 False")])
+def test_who_comes_while_another_makes_the_index_waits_or_makes_it(tmp_path, how, said):
+    with open_at(tmp_path) as store:
+        begun(store)
+        with open(f"{store.path}-shm", "r+b", buffering=0) as index:  # closing it lets go of our locks
+            header = index.read(136)
+            index.seek(0)
+            index.write(bytes(136))
+            command = [sys.executable, "-c", IN_THE_MIDDLE, store.path, header.hex(), how]
+            done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+        assert (done.returncode, done.stdout.strip()) == (0, said), done.stderr
+
+
 @pytest.mark.parametrize("left", ["closed", "killed", "no index", "merged", "live writer"])
 def test_reading_changes_no_byte_of_any_file(tmp_path, left):
     path = tmp_path / ".holdfast" / "holdfast.db"

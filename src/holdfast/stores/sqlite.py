@@ -24,7 +24,7 @@ from holdfast.stores.sqlite_sql import Lender
 from holdfast.stores.sqlite_writer import SEQ, SHIFT, Writer, check_gone, check_witness, every, one
 
 _PAGE = 512
-_LOOKS = 20
+_LOOKS, _MOMENT = 20, 0.002  # seconds, more with each look
 _LAST = "\uffff"
 _MOST = (1 << 63) - 1
 _EVENT = (int, str, int, str, bytes, bytes, str)
@@ -204,9 +204,10 @@ class SqliteStore:
 
     def _ask(self, look: Callable[[apsw.Connection], Found]) -> Found:
         """What a look finds. If the store was at rest and was written meanwhile, it is opened anew and looked at again."""
-        for _ in range(_LOOKS):
+        for number in range(_LOOKS):
             with suppress(Outdated), self._reading() as reader:
                 return look(reader)
+            time.sleep(number * _MOMENT)
         raise StoreBusy(self.path, "it was written again and again while it was read")
 
     @contextmanager

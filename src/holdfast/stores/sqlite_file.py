@@ -9,6 +9,7 @@ import os
 import stat
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 import apsw
@@ -184,14 +185,15 @@ def open_for_writing(path: str, patience: float) -> apsw.Connection:
 def look_first(path: str, patience: float) -> None:
     """Refuse a store that is not ours before anything of it is touched."""
     if not needs_copy(path):
-        open_for_reading(path, patience).connection.close()
+        with suppress(Outdated):
+            open_for_reading(path, patience).connection.close()
 
 
 Stamp = tuple[int, int, int]
 
 
 class Outdated(Exception):
-    """A store that was opened at rest has been written since: what was found, or went wrong, means nothing."""
+    """A store that was opened at rest has been written since, or its index is only being made: what went wrong means nothing."""
 
 
 class Reader(NamedTuple):
@@ -214,8 +216,10 @@ def open_for_reading(path: str, patience: float, *, beside_writer: bool = False)
     reader = Reader(_guarded(f"file:{quoted}?mode=ro{how}", _READ, patience), path, rest)
     try:
         _identify(reader.connection, path)
-    except BaseException:
+    except BaseException as error:
         reader.connection.close()
+        if isinstance(error, apsw.ReadOnlyError):  # whoever came first has not made the index yet, and we must not
+            raise Outdated from error
         raise
     return reader
 
