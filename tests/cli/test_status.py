@@ -178,4 +178,4 @@ def test_a_run_that_its_process_left_unfinished_is_not_said_to_have_been_killed(
     make_run("run-1", ending="")
     shown = holdfast("status", "run-1").out
     assert "interrupted" in shown
-    assert "or it left the run unfinished" in shown
+    assert "its own code left it" in shown

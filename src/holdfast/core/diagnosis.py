@@ -52,11 +52,8 @@ class Diagnosis(NamedTuple):
 
 def diagnose(state: RunState, evidence: Iterable[str] = (), signals: Iterable[Signal] = ()) -> Diagnosis:
     """The diagnosis of a run. `evidence` is what the stop itself said; `signals` are what was seen besides."""
-    said = [Signal("stop", text) for text in evidence]
-    known = (
-        signal for signal in signals_of(state) if not said or signal.source != "stop"
-    )  # that is `said`, in a sentence
-    return diagnose_reason(resume_plan(state).stop_reason, _once_each([*said, *known, *signals])[:MOST_SIGNALS])
+    seen = [*(Signal("stop", text) for text in evidence), *signals_of(state), *signals]
+    return diagnose_reason(resume_plan(state).stop_reason, _once_each(seen)[:MOST_SIGNALS])
 
 
 def _once_each(signals: Iterable[Signal]) -> list[Signal]:
@@ -83,12 +80,20 @@ def diagnose_reason(code: str, signals: Sequence[Signal]) -> Diagnosis:
         return Diagnosis(code, "unknown", stop.family, UNKNOWN, stop.sentence, _whole(signals))
     best = max(_found(stop.code, signals), key=lambda found: found[0], default=None)
     if best is None:
-        confidence = CONFIDENCE_BY_EVIDENCE[min(len(signals), 2)]
+        told = _without_sentences(signals)
+        confidence = CONFIDENCE_BY_EVIDENCE[min(len(told), 2)]
         category = CATEGORIES.get(stop.code, stop.code)
-        return Diagnosis(stop.code, category, stop.family, confidence, stop.sentence, _whole(signals))
+        return Diagnosis(stop.code, category, stop.family, confidence, stop.sentence, _whole(told))
     confidence, sign, evidence = best
     text = f"{stop.sentence} {sign.sentence}"
     return Diagnosis(stop.code, sign.category, stop.family, confidence, text, evidence)
+
+
+def _without_sentences(signals: Sequence[Signal]) -> list[Signal]:
+    """The sentence of a stop repeats its evidence: where that is there itself, it says nothing more."""
+    said = [signal.text for signal in signals if signal.source == "stop"]
+    repeats = {text for text in said if any(part in text for part in said if part and part != text)}
+    return [signal for signal in signals if signal.source != "stop" or signal.text not in repeats]
 
 
 def _found(code: str, signals: Sequence[Signal]) -> Iterator[tuple[float, Sign, tuple[Evidence, ...]]]:
