@@ -14,7 +14,9 @@ settings.load_profile("holdfast")
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a shell starts what runs behind it so, and children inherit it
     signal.signal(signal.SIGINT, signal.default_int_handler)
-if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:  # under nohup: still nothing to us, but children do not inherit that
+if (
+    signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+):  # under nohup: still nothing to us, but children do not inherit that
     signal.signal(signal.SIGHUP, lambda number, frame: None)
 
 IN_CI = os.environ.get("HOLDFAST_CI") == "1"
