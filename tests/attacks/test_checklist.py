@@ -32,6 +32,7 @@ from holdfast.ports import Owner
 from holdfast.stores import blobs
 from holdfast.stores.memory import MemoryStore
 from holdfast.stores.sqlite import SqliteStore
+from holdfast.stores.sqlite_tables import TABLES
 from holdfast.testing import store_suite
 from tests.attacks.fuzz import a_store, a_world, merge, performed, surroundings
 
@@ -336,7 +337,7 @@ def test_nothing_here_can_turn_text_into_code():
 CELLS = {
     "no start": "update runs set started_at = null",
     "no kept hash": "update runs set kept_seq = 99, kept_hash = null",
-    "a hash of no length": "update events set hash = x''",
+    "a hash of no length": "update events_1 set hash = x''",
     "a run number beyond the file": "update runs set run_no = 4294967296",
     "a negative run number": "update runs set run_no = -1",
     "a huge epoch": "update runs set epoch = 9223372036854775807",
@@ -345,8 +346,8 @@ CELLS = {
     "an unknown encoding": "update artifacts set encoding = 'zip'",
     "a huge snapshot": "update snapshots set seq = 9223372036854775807",
     "a negative snapshot": "update snapshots set seq = -9223372036854775807",
-    "a place out of reach": "update events set place = 9223372036854775807 where place = (select max(place) from events)",
-    "no time": "update events set at = ''",
+    "a place out of reach": "update events_1 set place = 9223372036854775807 where place = (select max(place) from events_1)",
+    "no time": "update events_1 set at = ''",
     "an owner without a host": "update runs set owner_pid = 1, owner_host = null, owner_boot = null, owner_started = null",
 }
 
@@ -381,7 +382,7 @@ def test_the_advice_for_a_newer_store_is_true(place):
     written(place)
     merge(place)
     connection = apsw.Connection(str(place))
-    connection.execute("pragma user_version = 2")
+    connection.execute("pragma user_version = 3")
     connection.close()
     merge(place)
     code, _, err = told(place, "status")
@@ -684,10 +685,11 @@ def crowd(place: Path, runs: int, status: str) -> None:
         f"{many} insert into runs (run_no, run_id, mission_id, title, status, started_at) "
         f"select i, printf('run-%07d', i), 'm', 't', '{status}', '2026-01-02T03:04:05.678901Z' from n"
     )
-    connection.execute(
-        f"{many}, s(k) as (values (1), (2)) insert into events select i << 32 | k, kind, version, at, op, hash, steps_done, "
-        "steps_open, effects_open, body from n, s join events on place = 1 << 32 | k"
-    )
+    for number, table in enumerate(TABLES.names):
+        connection.execute(
+            f"{many}, s(k) as (values (1), (2)) insert into {table} select i << 32 | k, kind, version, at, op, hash, steps_done, "
+            f"steps_open, effects_open, body from n, s join events_1 on place = 1 << 32 | k where i % 16 = {number}"
+        )
     connection.close()
     merge(place)
 

@@ -125,7 +125,7 @@ def test_a_run_that_was_cut_off_is_found_and_accepted_only_by_the_word(holdfast,
     place = holdfast.place
     make_run("run-1", ending="stopped")
     connection = apsw.Connection(str(place))
-    connection.execute("delete from events where place = (select max(place) from events)")
+    connection.execute("delete from events_1 where place = (select max(place) from events_1)")
     connection.close()
     os.unlink(f"{place}-witness")
     assert sound(holdfast)["tails"] == {"fail"}

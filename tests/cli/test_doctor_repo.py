@@ -509,7 +509,7 @@ def test_a_store_that_cannot_be_read_is_one_finding_among_the_others(repo, envir
 def test_a_log_that_cannot_be_read_is_named_and_its_mirrors_are_not_called_strange(repo, environ, mark):
     database = repo / ".holdfast" / "holdfast.db"
     connection = apsw.Connection(str(database))
-    connection.execute("delete from events where place % (1 << 32) = 2")
+    connection.execute("delete from events_1 where place % (1 << 32) = 2")
     connection.execute("delete from snapshots")
     connection.close()
     found = told(repo, environ, "doctor", code=stops.exit_code("log_damaged"))["findings"]

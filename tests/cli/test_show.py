@@ -106,7 +106,7 @@ def test_a_log_with_a_broken_chain_is_not_summed_up(holdfast, rich_run):
     import apsw
 
     connection = apsw.Connection(str(holdfast.place))
-    connection.execute("update events set body = replace(body, 'build', 'guild')")
+    connection.execute("update events_1 set body = replace(body, 'build', 'guild')")
     connection.close()
     assert holdfast("show", "run-1").code == 100
     assert holdfast("log", "run-1").code == 0
@@ -124,7 +124,7 @@ def test_an_artifact_is_found_by_the_beginning_of_its_digest(holdfast, rich_run,
 
 def test_what_was_changed_behind_our_back_is_not_shown_as_if_it_were_written(holdfast, rich_run):
     connection = apsw.Connection(str(holdfast.place))
-    connection.execute("update events set body = replace(body, 'build', 'forge') where kind = 'step_finished'")
+    connection.execute("update events_1 set body = replace(body, 'build', 'forge') where kind = 'step_finished'")
     connection.close()
     for thing in ("3", "forge", "4"):
         answer = holdfast("show", "run-1", thing)

@@ -134,6 +134,6 @@ def zombie_writes(work, folder):
 
 def test_the_laboratory_finds_a_missing_fence(tmp_path, monkeypatch):
     with monkeypatch.context() as undone:
-        undone.setattr(sqlite_commit, "_APPEND", sqlite_commit._APPEND)
+        undone.setattr(sqlite_commit, "TABLES", sqlite_commit.TABLES)
         assert zombie_writes(NoFence(), tmp_path / "planted") > 0
     assert zombie_writes(LogWork(), tmp_path / "sound") == 0

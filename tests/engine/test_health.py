@@ -68,7 +68,7 @@ def test_many_lost_runs_are_counted(place, capsys):
 
 
 def test_a_run_without_its_events_is_accepted_by_the_word(place, capsys):
-    alter(place, f"delete from events where place < {2 << 32}")
+    alter(place, "delete from events_1")
     code, findings = doctor(capsys)
     assert (code, [found["fix"] for found in failures(findings)]) == (DAMAGED, ["holdfast doctor --fix --accept-loss"])
     assert doctor(capsys, "--fix", "--accept-loss")[0] == 0

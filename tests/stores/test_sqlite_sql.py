@@ -65,12 +65,12 @@ def do(log, *statements, text="noted"):
 def names(store):
     """What is in the table, without a transaction."""
     with store._reading() as reader:
-        return [row[0] for row in reader.execute("select name from app_box order by id")]
+        return [row[0] for row in reader.connection.execute("select name from app_box order by id")]
 
 
 def schema(store):
     with store._reading() as reader:
-        return reader.execute("select type, name, tbl_name, sql from sqlite_schema order by 1, 2").fetchall()
+        return reader.connection.execute("select type, name, tbl_name, sql from sqlite_schema order by 1, 2").fetchall()
 
 
 # --- what a statement may do
@@ -128,27 +128,27 @@ def test_the_users_own_tables_are_the_users(tmp_path, store, what):
 
 
 REFUSED = {
-    "reading the log": ("select body from events", "select count(*) from Events", "select count(*) from main.runs"),
+    "reading the log": ("select body from events_1", "select count(*) from Events_1", "select count(*) from main.runs"),
     "reading it sideways": (
         "select 1 where exists (select 1 from runs)",
-        "insert into app_box (name) select body from events",
+        "insert into app_box (name) select body from events_1",
         "create table app_copy as select * from artifacts",
-        "select * from pragma_table_info('events')",
+        "select * from pragma_table_info('events_1')",
         "select * from dbstat",
     ),
     "writing to the log": (
-        "insert into events (place) values (99)",
+        "insert into events_1 (place) values (99)",
         "update runs set epoch = epoch + 1",
         "delete from messages",
         "replace into store (id, store_id, created_at) values (1, '', '')",
         "update snapshots set data = x''",
     ),
     "changing our tables": (
-        "drop table events",
-        "alter table events add column app_x",
-        "alter table events rename to app_events",
+        "drop table events_1",
+        "alter table events_1 add column app_x",
+        "alter table events_1 rename to app_events",
         "drop index runs_unfinished",
-        "create index app_i on events (kind)",
+        "create index app_i on events_1 (kind)",
         "reindex runs",
         "reindex",
     ),
@@ -158,13 +158,13 @@ REFUSED = {
         'create table "app_x y" (a)',
         "create index mine on app_box (name)",
         "create temp table app_x (a)",
-        "create temp table events (a)",
+        "create temp table events_1 (a)",
         "create view app_v as select 1",
-        "create temp view events as select 1",
+        "create temp view events_1 as select 1",
         "create virtual table app_f using fts5 (a)",
         "create trigger app_t after insert on app_box begin select 1; end",
-        "create trigger app_t after insert on events begin delete from events; end",
-        "create temp trigger app_t after insert on events begin delete from events; end",
+        "create trigger app_t after insert on events_1 begin delete from events_1; end",
+        "create temp trigger app_t after insert on events_1 begin delete from events_1; end",
         "analyze",
         "analyze app_box",
     ),
@@ -215,7 +215,7 @@ def test_everything_else_is_refused_and_undone(store, what):
     assert verify_run(store, "run-1").findings == ()
 
 
-@pytest.mark.parametrize("name", ["mine", "App_new", "app new", "sqlite_new", "events_2"])
+@pytest.mark.parametrize("name", ["mine", "App_new", "app new", "sqlite_new", "events_99"])
 def test_a_new_name_that_is_not_the_users_is_refused_before_the_commit(tmp_path, store, name):
     log = begun(store)
     do(log, TABLE)
@@ -502,7 +502,7 @@ class SqlWork(LogWork):
         if verdict != Verdict(True, "whole", ""):
             return verdict
         with store._reading() as reader:
-            rows = Counter(row[0] for row in reader.execute("select label from app_labels"))
+            rows = Counter(row[0] for row in reader.connection.execute("select label from app_labels"))
         events = Counter(label for head in store.heads() for label in self.labels(store, head.run_id))
         return verdict if rows == events else Verdict(False, "corrupt", f"rows {rows} and events {events} differ")
 
@@ -578,5 +578,5 @@ def test_a_holder_and_a_poster_in_another_process_do_not_disturb_each_other(tmp_
 def test_listening_reads_no_more_than_it_finds(store):
     begun(store)
     with store._reading() as reader:
-        plan = reader.execute("explain query plan " + sqlite_file.SQL["messages"], ("run-1", 0)).fetchall()
+        plan = reader.connection.execute("explain query plan " + sqlite_file.SQL["messages"], ("run-1", 0)).fetchall()
     assert all("SCAN" not in line[3] for line in plan), plan

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from _weakrefset import WeakSet  # what weakref hands on, without the rest of it: a hook pays for every module
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from typing import Any, Self, TypeVar
@@ -16,12 +16,23 @@ from holdfast.core.errors import LeaseHeld, LeaseLost, NotFound, StoreBusy, Stor
 from holdfast.core.ids import check_digest, check_id, is_id
 from holdfast.ports import Head, Lease, Message, Owner, Projection, Record
 from holdfast.stores import blobs, sqlite_file
+from holdfast.stores import sqlite_looks as looks
 from holdfast.stores.grouping import UNLISTED, check_message
 from holdfast.stores.locks import LifeLocks
 from holdfast.stores.sqlite_commit import Committer, Holding
-from holdfast.stores.sqlite_file import SQL, Outdated, Reader
+from holdfast.stores.sqlite_file import Outdated, Reader
 from holdfast.stores.sqlite_sql import Lender
-from holdfast.stores.sqlite_writer import SEQ, SHIFT, Writer, check_gone, check_witness, every, one
+from holdfast.stores.sqlite_tables import SQL, TABLES
+from holdfast.stores.sqlite_writer import (
+    SEQ,
+    SHIFT,
+    Writer,
+    check_gone,
+    check_witness,
+    every,
+    on_each,
+    one,
+)
 
 _PAGE = 512
 _LOOKS, _MOMENT = 20, 0.002  # seconds, more with each look
@@ -83,17 +94,23 @@ class SqliteStore:
             self._meet()
 
     def _meet(self) -> None:
-        self._writer.store_id, self._writer.witness_state = self._ask(lambda reader: check_witness(reader, self.path))
+        self._writer.store_id, self._writer.witness_state = self._ask(
+            lambda reader: check_witness(reader.connection, reader.tables, self.path)
+        )
 
     def shortened(self) -> list[tuple[str, int, int]]:
         """Runs that once stood further than their log goes: run, events it had, events it has."""
-        return self._ask(lambda reader: every(reader, "shortened", ()))
+        return [(run_id, had, has) for _, run_id, had, has in self._of_all("shortened")]
 
     def strays(self) -> list[tuple[str, int, str]]:
-        numbers = self._ask(lambda reader: every(reader, "strays", ()))
+        numbers = self._of_all("strays")
         short = self.shortened()
         gone = [(run_id, 0, f"it was at event {had}, and has no events now") for run_id, had, has in short if not has]
         return [(f"number {number}", last, UNLISTED) for number, last in numbers] + gone
+
+    def _of_all(self, query: str) -> list[Any]:
+        """What a query finds in all tables of events, in the order of the numbers of the runs."""
+        return sorted(self._ask(lambda reader: on_each(reader.connection, reader.tables, query)))
 
     def accept_loss(self, run_id: str, seq: int, projection: Projection) -> None:
         """A person's decision: a run that was cut off is as long as its log now."""
@@ -156,12 +173,13 @@ class SqliteStore:
         """Number, next epoch and last place of a run that nobody holds; a new run is entered. Raises LeaseHeld, TailLost."""
         row = one(writer, "lease_row", (run_id,))
         if row is None:
-            writer.execute(SQL["new_run"], (run_id,))
+            highest = max(number for (number,) in on_each(writer, TABLES, "highest"))
+            writer.execute(SQL["new_run"], (highest, run_id))
             row = one(writer, "lease_row", (run_id,))
-        number, epoch, host, boot, pid, started, until, last, kept = row
+        number, epoch, host, boot, pid, started, until, kept = row
         if pid is not None and self._alive(number, epoch, boot, until):
             raise LeaseHeld(run_id, Owner(host, boot, pid, started))
-        last = last or number << SHIFT
+        last = one(writer, "last", (number,), number)[0] or number << SHIFT
         if last & SEQ < kept:
             raise TailLost(self.path, f"run {run_id} was at event {kept} and now ends at {last & SEQ}")
         return number, epoch + 1, last
@@ -186,7 +204,7 @@ class SqliteStore:
         if holding is None:
             return
         with self._writer.transaction() as writer:
-            writer.execute(SQL["keep_head"], (holding.number, lease.epoch))
+            writer.execute(TABLES.of_run(holding.number, "keep_head"), (holding.number, lease.epoch))
             writer.execute(SQL["release"], (holding.number, lease.epoch))
         self._locks.drop(holding.number, lease.epoch)
 
@@ -202,7 +220,7 @@ class SqliteStore:
 
     # --- reading
 
-    def _ask(self, look: Callable[[apsw.Connection], Found]) -> Found:
+    def _ask(self, look: Callable[[Reader], Found]) -> Found:
         """What a look finds. If the store was at rest and was written meanwhile, it is opened anew and looked at again."""
         for number in range(_LOOKS):
             with suppress(Outdated), self._reading() as reader:
@@ -211,14 +229,14 @@ class SqliteStore:
         raise StoreBusy(self.path, "it was written again and again while it was read")
 
     @contextmanager
-    def _reading(self) -> Iterator[apsw.Connection]:
+    def _reading(self) -> Iterator[Reader]:
         with self._writer.door():
             try:
                 reader = self._readers.pop()
             except IndexError:
                 reader = self._new_reader()
             try:
-                yield reader.connection
+                yield reader
             except BaseException as error:
                 if self._is_kept(reader) or not isinstance(error, Exception):
                     raise
@@ -243,29 +261,29 @@ class SqliteStore:
         )
 
     def head(self, run_id: str) -> Head | None:
-        found = self._ask(partial(self._heads, "run", (run_id,)))
-        return found[0] if found else None
+        found = self._ask(partial(looks.standings, "run", (run_id,)))
+        return self._head(*found[0]) if found and found[0][1] else None
 
     def heads(self, limit: int | None = None, after: str | None = None, unfinished: bool = False) -> Iterator[Head]:
         last, left = after or _LAST, limit if limit is not None else -1
         query = "unfinished_runs" if unfinished else "runs"
         while left:
             size = _PAGE if left < 0 else min(left, _PAGE)
-            found = self._ask(partial(self._heads, query, (last, size)))
-            yield from found
+            found = self._ask(partial(looks.standings, query, (last, size)))
+            for run, stand in found:
+                last = run[1]
+                if stand:
+                    yield self._head(run, stand)
+                    left -= left > 0
             if len(found) < size:
                 return
-            last, left = found[-1].run_id, left - len(found) if left > 0 else left
-
-    def _heads(self, query: str, values: tuple[object, ...], reader: apsw.Connection) -> list[Head]:
-        return [self._head(row) for row in every(reader, query, values)]
 
     def read(self, run_id: str, after: int = 0, limit: int | None = None) -> Iterator[Record]:
         left = limit if limit is not None else -1
         after = max(after, 0)
         while left and after < SEQ:
             size = _PAGE if left < 0 else min(left, _PAGE)
-            base, rows = self._ask(partial(_page, run_id, after, size))
+            base, rows = self._ask(partial(looks.page, run_id, after, size))
             for row in rows:
                 if row[0] - base <= after:
                     raise StoreUnreadable(self.path, f"the events of run {run_id} are out of order")
@@ -276,27 +294,27 @@ class SqliteStore:
             left = left - len(rows) if left > 0 else left
 
     def _record(self, run_id: str, seq: int, row: tuple[Any, ...]) -> Record:
-        if not _typed(row, _EVENT):
+        if not looks.typed(row, _EVENT):
             raise StoreUnreadable(self.path, f"event {seq} of run {run_id} has columns of a wrong type")
         _, kind, version, at, op, digest, body = row
         return _tuple(Record, (run_id, seq, kind, version, at, body.encode(), digest, op.hex()))
 
-    def _head(self, row: tuple[Any, ...]) -> Head:
-        number, run_id, place, digest = row[:4]
-        epoch, host, boot, pid, started, until, kept_seq, kept_hash = row[13:]
+    def _head(self, run: tuple[Any, ...], stand: tuple[Any, ...]) -> Head:
+        number, run_id, *shown, started_at, epoch, host, boot, pid, started, until, kept_seq, kept_hash = run
+        place, digest, *counts, at = stand
         if not is_id(run_id):
             raise StoreUnreadable(self.path, "a run has an id outside the grammar, so the store was changed or damaged")
-        cells = (digest, *row[8:13], epoch, until, kept_seq)
-        if not _typed(cells, (bytes, int, int, int, str, str, int, int, int)) or len(digest) != 32:
+        cells = (digest, *counts, started_at, at, epoch, until, kept_seq)
+        if not looks.typed(cells, (bytes, int, int, int, str, str, int, int, int)) or len(digest) != 32:
             raise StoreUnreadable(self.path, f"the row of run {run_id} has columns of a wrong type")
         owner = None if pid is None else Owner(host, boot, pid, started)
         held = owner is not None and self._alive(number, epoch, boot, until)
         seq = place & SEQ
         if kept_seq > seq:
-            if not _typed((kept_hash,), (bytes,)):
+            if not looks.typed((kept_hash,), (bytes,)):
                 raise StoreUnreadable(self.path, f"the row of run {run_id} has columns of a wrong type")
             seq, digest = kept_seq, kept_hash  # what the run once was: verify will not find it in the log
-        return Head(run_id, seq, digest, Projection(*row[4:11]), row[11], row[12], epoch, owner, held)
+        return Head(run_id, seq, digest, Projection(*shown, *counts), started_at, at, epoch, owner, held)
 
     # --- messages
 
@@ -315,8 +333,8 @@ class SqliteStore:
     def messages(self, run_id: str, after: int = 0) -> list[Message]:
         if not is_id(run_id):
             return []
-        rows = self._ask(lambda reader: every(reader, "messages", (run_id, min(after, _MOST))))
-        if not all(_typed(row, (int, str, str)) for row in rows):
+        rows = self._ask(lambda reader: every(reader.connection, "messages", (run_id, min(after, _MOST))))
+        if not all(looks.typed(row, (int, str, str)) for row in rows):
             raise StoreUnreadable(self.path, f"a message of run {run_id} has columns of a wrong type")
         return [Message(*row) for row in rows]
 
@@ -339,7 +357,7 @@ class SqliteStore:
 
     def get_artifact(self, digest: str) -> bytes:
         key = bytes.fromhex(check_digest(digest))
-        row = self._ask(lambda reader: one(reader, "get_artifact", (key,)))
+        row = self._ask(lambda reader: one(reader.connection, "get_artifact", (key,)))
         if row is None:
             raise NotFound("artifact", digest)
         return blobs.unpack(digest, *row)
@@ -352,21 +370,21 @@ class SqliteStore:
             writer.execute(SQL["save_snapshot"], (row[0], seq, data))
 
     def load_snapshot(self, run_id: str) -> tuple[int, bytes] | None:
-        found = self._ask(lambda reader: one(reader, "load_snapshot", (run_id,)))
+        found = self._ask(lambda reader: one(reader.connection, "load_snapshot", (run_id,)))
         return None if found is None else (found[0], found[1])
 
     def facts(self) -> dict[str, object]:
-        runs, events, artifacts = self._ask(lambda reader: one(reader, "counts"))
+        version, runs, events, artifacts = self._ask(looks.counts)
         return {
             "engine": "sqlite",
             "engine_version": apsw.sqlite_lib_version(),
             "place": self.path,
-            "schema_version": sqlite_file.SCHEMA_VERSION,
+            "schema_version": version,
             "store_id": self._writer.store_id,
             "runs": runs,
             "events": events,
             "artifacts": artifacts,
-            "bytes": sum(_size(self.path + end) for end in ("", "-wal")),
+            "bytes": sum(looks.size(self.path + end) for end in ("", "-wal")),
             "witness": self._writer.witness_state,
         }
 
@@ -380,21 +398,3 @@ def _after_fork() -> None:
 
 
 os.register_at_fork(after_in_child=_after_fork)
-
-
-def _page(run_id: str, after: int, size: int, reader: apsw.Connection) -> tuple[int, list[tuple[Any, ...]]]:
-    """Where a run begins, and some of its events."""
-    row = one(reader, "run_no", (run_id,))
-    base = int(row[0]) << SHIFT if row else 0
-    return base, every(reader, "events", (base | after, base | SEQ, size)) if row else []
-
-
-def _typed(values: Sequence[object], types: tuple[type, ...]) -> bool:
-    return tuple(map(type, values)) == types
-
-
-def _size(path: str) -> int:
-    try:
-        return os.path.getsize(path)
-    except FileNotFoundError:
-        return 0

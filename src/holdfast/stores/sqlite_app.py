@@ -11,11 +11,13 @@ from typing import Any
 
 import apsw
 
+from holdfast.stores.sqlite_tables import TABLES
+
 PREFIX = "app_"
 _AUTO = "sqlite_autoindex_" + PREFIX
 _COUNTERS = "sqlite_sequence"
 _COUNTERS_SQL = f"CREATE TABLE {_COUNTERS}(name,seq)"
-_OWN = frozenset({"store", "runs", "events", "artifacts", "snapshots", "messages"})
+_OWN = frozenset({"store", "runs", *TABLES.names, "artifacts", "snapshots", "messages"})
 _SCHEMA = frozenset({"sqlite_master", "sqlite_schema", "sqlite_temp_master"})
 _READABLE = frozenset({_COUNTERS, "json_each", "json_tree", "pragma_quick_check"})
 _FORBIDDEN = frozenset({"load_extension", "fts3_tokenizer", "sqlite_log"})

@@ -10,10 +10,9 @@ from __future__ import annotations
 
 from _thread import allocate_lock, get_ident
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from functools import cache
-from itertools import chain, islice
+from itertools import islice
 from time import monotonic_ns
 from typing import Any
 
@@ -21,7 +20,7 @@ import apsw
 
 from holdfast.core.errors import BadRecord, HoldfastError, LeaseLost, OperationReused, SequenceConflict
 from holdfast.ports import Append, Lease, Projection, Record
-from holdfast.stores.sqlite_file import SQL
+from holdfast.stores.sqlite_tables import SQL, TABLES
 from holdfast.stores.sqlite_writer import SEQ, SHIFT, Writer, one, roll_back
 
 _LOOK_EVERY = 50_000_000  # ns between looks at whether the file is still the one we opened
@@ -29,9 +28,6 @@ _SYNC_EVERY = 1_000_000_000  # ns that the witness on disk may lag behind
 _FRESH = 0.75e9  # ns for each second of a lease: with less than that left, it is renewed with the next append
 _MOST = 64  # requests in one commit
 _MOMENT = 0.02  # seconds that somebody sleeps who was not woken
-_COLUMNS = 11
-_MARKS = "(" + ", ".join("?" * _COLUMNS) + ")"
-_APPEND, _APPEND_MORE = SQL["append"], SQL["append_more"]
 _SHARED = (apsw.IOError, apsw.FullError, apsw.BusyError, apsw.LockedError, apsw.ReadOnlyError, OSError)
 _MALFORMED = (ValueError, OverflowError, TypeError, IndexError)
 
@@ -39,11 +35,12 @@ _MALFORMED = (ValueError, OverflowError, TypeError, IndexError)
 class Holding:
     """What is remembered of a lease that was given: enough to leave the run's row alone at most appends."""
 
-    __slots__ = ("base", "fresh", "last", "number", "op", "shown", "ttl", "until")
+    __slots__ = ("append", "base", "fresh", "last", "number", "op", "shown", "ttl", "until")
 
     def __init__(self, number: int, last: int, until: int, ttl: float) -> None:
         self.number = number
         self.base = number << SHIFT
+        self.append = TABLES.of_run(number, "append")
         self.last = last
         self.op = ""
         self.extend(until, ttl)
@@ -106,13 +103,14 @@ class Committer:
         try:
             self._leader = get_ident()
             connection, now = writer.ready, monotonic_ns()
-            row = self._usual(lease, records[0], projection, now) if now <= self._look_at else None
-            if connection is not None and row is not None:
+            holding = self.holdings.get(lease.run_id)
+            row = _usual(holding, lease, records[0], projection, now) if now <= self._look_at else None
+            if connection is not None and holding is not None and row is not None:
                 writer.ready = None  # until it has gone well
-                writer.cursor.execute(_APPEND, row)
+                writer.cursor.execute(holding.append, row)
                 writer.ready = connection
                 if connection.changes():
-                    return self._remember(lease.run_id, records[0], row[0])
+                    return self._remember(holding, records[0], row[0])
         except Exception as error:
             raise self._named(error, lease.run_id) from error
         finally:
@@ -121,18 +119,6 @@ class Committer:
             if self.queue:
                 self._wake_next()
         return self._append_in_turn(lease, records, projection)
-
-    def _usual(self, lease: Lease, record: Record, shown: Projection, now: int) -> tuple[Any, ...] | None:
-        """The row of an event that is the next one, a new one, and all that changes of its run. None: there is more to it."""
-        run_id, epoch, ttl = lease
-        holding = self.holdings.get(run_id)
-        if holding is None or now > holding.fresh or ttl != holding.ttl or holding.shown != shown[:4]:
-            return None
-        _, seq, kind, version, at, body, digest, op = record
-        place = holding.last + 1
-        if place != holding.base | seq or op == holding.op:
-            return None
-        return place, kind, version, at, bytes.fromhex(op), digest, *shown[4:], body.decode(), epoch
 
     def _append_in_turn(self, lease: Lease, records: Sequence[Record], projection: Projection) -> None:
         request = Request(Append(lease, records, projection))
@@ -185,7 +171,7 @@ class Committer:
             ):
                 return []
             for (lease, records, _), place in zip(appends, places, strict=True):
-                self._remember(lease.run_id, records[0], place)
+                self._remember(self.holdings[lease.run_id], records[0], place)
             return [None] * len(appends)
         except (*_SHARED, HoldfastError) as error:
             return [self._named(error, append.lease.run_id) for append in appends]
@@ -284,28 +270,30 @@ class Committer:
                 holding.shown = request.projection[:4]
                 if until:
                     holding.extend(until, request.lease.ttl)
-                self._remember(request.lease.run_id, request.records[-1], place)
+                self._remember(holding, request.records[-1], place)
         if self.writer.strict or now - self.writer.synced > _SYNC_EVERY:
             self.writer.sync_witness(now)
         for request in group:
             request.done = True
 
     def _write_at_once(self, connection: apsw.Connection, appends: Sequence[Append], now: int) -> list[int]:
-        """Several usual appends, each one event that changes nothing else of its run: one statement for all of them.
+        """Several usual appends, each one event that changes nothing else of its run.
 
-        Their places; empty if there is more to write, or if anything did not go in: what did go in is then found there.
+        Their places; empty if there is more to write, or if one of them did not go in: then none did.
         """
-        rows: dict[int, tuple[Any, ...]] = {}
+        rows: dict[int, tuple[str, tuple[Any, ...]]] = {}
         for lease, records, projection in appends:
-            row = self._usual(lease, records[0], projection, now) if len(records) == 1 else None
-            if row is None or rows.setdefault(row[0], row) is not row:
+            holding = self.holdings.get(lease.run_id)
+            row = _usual(holding, lease, records[0], projection, now) if len(records) == 1 else None
+            if holding is None or row is None or row[0] in rows:
                 return []
+            rows[row[0]] = holding.append, row
         if not rows:
             return []
         self.writer.ready = None  # until it has gone well
-        connection.execute(_append_group(len(rows)), tuple(chain.from_iterable(rows.values())))
+        all_in = _insert(connection, rows.values())
         self.writer.ready = connection
-        return list(rows) if connection.changes() == len(rows) else []
+        return list(rows) if all_in else []
 
     def _write_together(self, connection: apsw.Connection, group: list[Request], now: int) -> list[Outcome]:
         try:
@@ -326,18 +314,18 @@ class Committer:
         place = holding.base | records[0].seq
         if place != holding.last + 1:
             # an earlier append may have got in though its answer was lost
-            holding.last = one(connection, "last", (holding.number,))[0] or holding.base
+            holding.last = one(connection, "last", (holding.number,), holding.number)[0] or holding.base
         if place != holding.last + 1 or records[0].op == holding.op:
             return 0, 0, self._why_not(connection, request, holding)
-        connection.execute(_APPEND, (*_row(place, records[0], shown), lease.epoch))
+        connection.execute(holding.append, (*_row(place, records[0], shown), lease.epoch))
         if connection.changes() == 0:
             return 0, 0, self._why_not(connection, request, holding)
         for record in records[1:]:
             place += 1
-            connection.execute(_APPEND_MORE, _row(place, record, shown))
+            connection.execute(TABLES.of_run(holding.number, "append_more"), _row(place, record, shown))
         if holding.shown != shown[:4]:
             connection.execute(SQL["show"], (*shown[:4], records[0].at, holding.number))
-            connection.execute(SQL["keep_head"], (holding.number, lease.epoch))
+            connection.execute(TABLES.of_run(holding.number, "keep_head"), (holding.number, lease.epoch))
         return place, self._extend(connection, lease, holding, now), None
 
     def _extend(self, connection: apsw.Connection, lease: Lease, holding: Holding, now: int) -> int:
@@ -350,21 +338,20 @@ class Committer:
     def _why_not(self, connection: apsw.Connection, request: Request, holding: Holding) -> Exception | None:
         """Nothing went in: this very append is already there, or somebody else was."""
         lease, first, last = request.lease, request.records[0], request.records[-1]
-        there = one(connection, "event", (holding.base | first.seq,))
-        end = one(connection, "event", (holding.base | last.seq,))
+        there = one(connection, "event", (holding.base | first.seq,), holding.number)
+        end = one(connection, "event", (holding.base | last.seq,), holding.number)
         if there == _mark(first) and end == _mark(last):
             return None
-        epoch, held, reached = one(connection, "standing", (holding.number,)) or (0, False, 0)
+        epoch, held, reached = one(connection, "standing", (holding.number,), holding.number) or (0, False, 0)
         if epoch != lease.epoch or not held:
             return LeaseLost(lease.run_id, lease.epoch)
-        before = one(connection, "event", (holding.base | first.seq - 1,))
+        before = one(connection, "event", (holding.base | first.seq - 1,), holding.number)
         if bytes.fromhex(first.op) in (there and there[0], before and before[0]):
             return OperationReused(first.op)
         return SequenceConflict(lease.run_id, first.seq - 1, reached & SEQ if reached else 0)
 
-    def _remember(self, run_id: str, last: Record, place: int) -> None:
+    def _remember(self, holding: Holding, last: Record, place: int) -> None:
         """Know where the run ends now, and tell the witness."""
-        holding = self.holdings[run_id]
         holding.last, holding.op = place, last.op
         try:
             self.writer.witness.write(place, last.hash)
@@ -376,9 +363,33 @@ def _mark(record: Record) -> tuple[bytes, bytes]:
     return bytes.fromhex(record.op), record.hash
 
 
-@cache
-def _append_group(size: int) -> str:
-    return SQL["append_group"].replace("{rows}", ", ".join([_MARKS] * size))
+def _usual(
+    holding: Holding | None, lease: Lease, record: Record, shown: Projection, now: int
+) -> tuple[Any, ...] | None:
+    """The row of an event that is the next one, a new one, and all that changes of its run. None: there is more to it."""
+    _, epoch, ttl = lease
+    if holding is None or now > holding.fresh or ttl != holding.ttl or holding.shown != shown[:4]:
+        return None
+    _, seq, kind, version, at, body, digest, op = record
+    place = holding.last + 1
+    if place != holding.base | seq or op == holding.op:
+        return None
+    return place, kind, version, at, bytes.fromhex(op), digest, *shown[4:], body.decode(), epoch
+
+
+def _insert(connection: apsw.Connection, rows: Iterable[tuple[str, tuple[Any, ...]]]) -> bool:
+    """All of these rows in one transaction, or none of them: then it is False."""
+    execute = connection.execute
+    try:
+        execute("begin immediate")
+        for append, row in rows:
+            execute(append, row)
+            if not connection.changes():
+                return False
+        execute("commit")
+        return True
+    finally:
+        roll_back(connection)
 
 
 def _row(place: int, record: Record, shown: Projection) -> tuple[Any, ...]:

@@ -28,16 +28,19 @@ from holdfast.core.errors import (
 )
 from holdfast.core.sha import hexdigest
 from holdfast.stores import sqlite_app
-from holdfast.stores.sqlfiles import migrations, queries
+from holdfast.stores.sqlfiles import migrations
+from holdfast.stores.sqlite_tables import BY_VERSION, EVENTS, SQL, TABLES, Tables
 
 APPLICATION_ID = 0x486F6C64  # "Hold"
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 SAFE_SQLITE = (3, 51, 3)
 WAL_PAGES = 1000
 _WAL_HEADER = 32
 WAL_KEEP_BYTES = 64 * 1024 * 1024
-FINGERPRINTS = {1: "f528d7d2a844155dc854f80abfde4b63303a7660627cfee503a017aa67cb59ac"}
-SQL = queries("sqlite")
+FINGERPRINTS = {
+    1: "f528d7d2a844155dc854f80abfde4b63303a7660627cfee503a017aa67cb59ac",
+    2: "8b22eb0695ea04f0933689e58f358e033b420000656aadd9ee834f3c706bb9b6",
+}
 
 _WRITE = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_NOFOLLOW
 _CREATE = _WRITE | apsw.SQLITE_OPEN_CREATE
@@ -146,15 +149,19 @@ def _build(draft: str, store_id: str, created_at: str) -> None:
 
 
 def _script(connection: apsw.Connection, sql: str, version: int) -> None:
-    _all(connection, sql)
+    """One paragraph after the other. One with {events} in it is for each table of events in turn."""
+    for paragraph in sql.split("\n\n"):
+        for table in range(len(TABLES.names) if EVENTS in paragraph else 1):
+            _all(connection, TABLES.filled(paragraph, table))
     _all(connection, f"pragma user_version = {int(version)}")
 
 
-def migrate(connection: apsw.Connection) -> None:
+def migrate(connection: apsw.Connection, prove: Callable[[Tables], object]) -> None:
     """Bring an older store up to date, in one transaction; safe when many processes start at once."""
     connection.execute("begin immediate")
     try:
         found = int(connection.pragma("user_version"))
+        prove(BY_VERSION[found])
         for version, sql in migrations("sqlite"):
             if version > found:
                 _script(connection, sql, version)
@@ -164,22 +171,21 @@ def migrate(connection: apsw.Connection) -> None:
         raise
 
 
-def open_for_writing(path: str, patience: float) -> apsw.Connection:
+def open_for_writing(path: str, patience: float) -> tuple[apsw.Connection, int]:
+    """The connection, and the version of the schema. An older one is not brought up to date before it is proven whole."""
     connection = _guarded(path, _WRITE, patience)
     try:
-        _identify(connection, path)
+        version = _identify(connection, path)
         connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
         if connection.pragma("journal_mode") != "wal":
             raise StoreForeign(path, "the database is not in write-ahead mode")
         connection.pragma("synchronous", "full")
         connection.pragma("wal_autocheckpoint", WAL_PAGES)
         connection.pragma("journal_size_limit", WAL_KEEP_BYTES)
-        if connection.pragma("user_version") < SCHEMA_VERSION:
-            migrate(connection)
     except BaseException:
         connection.close()
         raise
-    return connection
+    return connection, version
 
 
 def look_first(path: str, patience: float) -> None:
@@ -203,9 +209,17 @@ class Reader(NamedTuple):
     connection: apsw.Connection
     path: str
     rest: tuple[Stamp | None, Stamp | None] | None
+    version: int
+
+    @property
+    def tables(self) -> Tables:
+        return BY_VERSION[self.version]
 
     def is_outdated(self) -> bool:
-        return self.rest is not None and self.rest != _at_rest(self.path)
+        """Also when an older store has been brought up to date: its events are in other tables now."""
+        if self.rest is not None and self.rest != _at_rest(self.path):
+            return True
+        return self.version < SCHEMA_VERSION and self.connection.pragma("user_version") != self.version
 
 
 def open_for_reading(path: str, patience: float, *, beside_writer: bool = False) -> Reader:
@@ -213,15 +227,14 @@ def open_for_reading(path: str, patience: float, *, beside_writer: bool = False)
     rest = None if beside_writer else _at_rest(path)
     how = "" if beside_writer else "&readonly_shm=1" if rest is None else "&immutable=1"
     quoted = path.replace("%", "%25").replace("?", "%3f").replace("#", "%23")
-    reader = Reader(_guarded(f"file:{quoted}?mode=ro{how}", _READ, patience), path, rest)
+    connection = _guarded(f"file:{quoted}?mode=ro{how}", _READ, patience)
     try:
-        _identify(reader.connection, path)
+        return Reader(connection, path, rest, _identify(connection, path))
     except BaseException as error:
-        reader.connection.close()
+        connection.close()
         if isinstance(error, apsw.ReadOnlyError):  # whoever came first has not made the index yet, and we must not
             raise Outdated from error
         raise
-    return reader
 
 
 def _at_rest(path: str) -> tuple[Stamp | None, Stamp | None] | None:
@@ -318,8 +331,8 @@ def _jitter(patience: float) -> Callable[[int], bool]:
     return wait
 
 
-def _identify(connection: apsw.Connection, path: str) -> None:
-    """Refuse a database that is not a Holdfast store, or whose tables another hand has changed."""
+def _identify(connection: apsw.Connection, path: str) -> int:
+    """The version of the schema. Refuses a database that is not a Holdfast store, or whose tables another hand has changed."""
     if connection.pragma("application_id") != APPLICATION_ID:
         raise StoreForeign(path, "this is a database, but not a Holdfast store")
     version = int(connection.pragma("user_version"))
@@ -327,6 +340,7 @@ def _identify(connection: apsw.Connection, path: str) -> None:
         raise NewerSchema(path, version, SCHEMA_VERSION)
     if not is_sound(connection, version):
         raise StoreForeign(path, "its tables are not the ones Holdfast made (a trigger, a view or a changed table)")
+    return version
 
 
 def is_sound(connection: apsw.Connection, version: int = SCHEMA_VERSION) -> bool:

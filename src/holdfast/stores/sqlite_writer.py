@@ -6,6 +6,7 @@ import os
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from operator import itemgetter
 from typing import Any
 
 import apsw
@@ -21,7 +22,8 @@ from holdfast.core.errors import (
 )
 from holdfast.stores import sqlite_file
 from holdfast.stores.lending import nested
-from holdfast.stores.sqlite_file import SQL, translate
+from holdfast.stores.sqlite_file import SCHEMA_VERSION, translate
+from holdfast.stores.sqlite_tables import SQL, TABLES, Tables
 from holdfast.stores.witness import GROUPS, Sighting, Witness, sightings
 
 LAGGING, MISSING, MADE_AGAIN = "lagging", "missing", "made again"
@@ -74,9 +76,11 @@ class Writer:
             self.rebuild_witness()
 
     def _connect(self) -> apsw.Connection:
-        connection = sqlite_file.open_for_writing(self.path, self.patience)
+        connection, version = sqlite_file.open_for_writing(self.path, self.patience)
         try:
-            self.store_id, self.witness_state = check_witness(connection, self.path)
+            if version < SCHEMA_VERSION:
+                sqlite_file.migrate(connection, lambda tables: check_witness(connection, tables, self.path))
+            self.store_id, self.witness_state = check_witness(connection, TABLES, self.path)
             stat = os.stat(self.path)
         except BaseException:
             connection.close()
@@ -196,10 +200,10 @@ class Writer:
 
     def rebuild_witness(self) -> None:
         """Let the witness say what the log says now. For a new or lost witness, or by a person's decision."""
-        heads = every(self.connection(), "recent_heads", (GROUPS,))
+        heads = on_each(self.connection(), TABLES, "recent_heads", (GROUPS,))
         self.witness_state = MADE_AGAIN if heads else LAGGING
         self.witness.clear()
-        for place, head in heads:
+        for place, head, _ in sorted(heads, key=itemgetter(2), reverse=True)[:GROUPS]:
             self.witness.write(place, head)
         self.witness.sync()
 
@@ -217,7 +221,7 @@ class Writer:
             self.witness_failed(error)
 
 
-def check_witness(connection: apsw.Connection, path: str) -> tuple[str, str]:
+def check_witness(connection: apsw.Connection, tables: Tables, path: str) -> tuple[str, str]:
     """Every head the witness saw must be in the log, with its hash and its run. The store's id, and the state of its witness."""
     rows = list(connection.execute(SQL["store"]))
     store_id = str(rows[0][0]) if rows else ""
@@ -227,7 +231,7 @@ def check_witness(connection: apsw.Connection, path: str) -> tuple[str, str]:
     for sighting in seen or ():
         if sighting.store_id != store_id:
             raise TailLost(path, "its witness belongs to another store")
-        row = one(connection, "sighted", (sighting.place,))
+        row = connection.execute(tables.of_run(sighting.place >> SHIFT, "sighted"), (sighting.place,)).fetchone()
         if row != (sighting.hash, 1):
             raise TailLost(path, _loss(sighting, row))
     return store_id, MISSING if seen is None else LAGGING
@@ -251,14 +255,20 @@ def _loss(sighting: Sighting, row: tuple[bytes, int] | None) -> str:
     return f"{event} of {run} is {'missing' if row is None else 'another one'}"
 
 
-def one(connection: apsw.Connection, query: str, values: tuple[Any, ...] = ()) -> Any:
-    """The first row of a query, or None."""
-    return connection.execute(SQL[query], values).fetchone()
+def one(connection: apsw.Connection, query: str, values: tuple[Any, ...] = (), run: int | None = None) -> Any:
+    """The first row of a query, or None; of one about the events of a run, if that has a number."""
+    sql = SQL[query] if run is None else TABLES.of_run(run, query)
+    return connection.execute(sql, values).fetchone()
 
 
 def every(connection: apsw.Connection, query: str, values: tuple[Any, ...]) -> list[Any]:
     """All rows of a query."""
     return connection.execute(SQL[query], values).fetchall()
+
+
+def on_each(connection: apsw.Connection, tables: Tables, query: str, values: tuple[Any, ...] = ()) -> list[Any]:
+    """All rows of a query on every table of events."""
+    return [row for sql in tables.each(query) for row in connection.execute(sql, values)]
 
 
 def roll_back(connection: apsw.Connection) -> None:

@@ -1,41 +1,37 @@
 -- Every statement the SQLite store runs. Bound parameters; nothing from outside ever becomes part of the text.
+-- {events} is the table that holds the events of a run, {table} its number and {tables} how many there are: sqlite_tables.py
 
 -- name: run
-select r.run_no, r.run_id, e.place, e.hash, r.mission_id, r.title, r.status, r.stop_reason,
-       e.steps_done, e.steps_open, e.effects_open, r.started_at, e.at,
-       r.epoch, r.owner_host, r.owner_boot, r.owner_pid, r.owner_started, r.lease_until, r.kept_seq, r.kept_hash
-from runs r
-join events e on e.place = (select max(place) from events where place > r.run_no << 32 and place < (r.run_no + 1) << 32)
-where r.run_id = ?
+select run_no, run_id, mission_id, title, status, stop_reason, started_at,
+       epoch, owner_host, owner_boot, owner_pid, owner_started, lease_until, kept_seq, kept_hash
+from runs where run_id = ?
 
 -- name: runs
-select r.run_no, r.run_id, e.place, e.hash, r.mission_id, r.title, r.status, r.stop_reason,
-       e.steps_done, e.steps_open, e.effects_open, r.started_at, e.at,
-       r.epoch, r.owner_host, r.owner_boot, r.owner_pid, r.owner_started, r.lease_until, r.kept_seq, r.kept_hash
-from runs r
-join events e on e.place = (select max(place) from events where place > r.run_no << 32 and place < (r.run_no + 1) << 32)
-where r.run_id < ?
-order by r.run_id desc limit ?
+select run_no, run_id, mission_id, title, status, stop_reason, started_at,
+       epoch, owner_host, owner_boot, owner_pid, owner_started, lease_until, kept_seq, kept_hash
+from runs where run_id < ? order by run_id desc limit ?
 
 -- name: unfinished_runs
-select r.run_no, r.run_id, e.place, e.hash, r.mission_id, r.title, r.status, r.stop_reason,
-       e.steps_done, e.steps_open, e.effects_open, r.started_at, e.at,
-       r.epoch, r.owner_host, r.owner_boot, r.owner_pid, r.owner_started, r.lease_until, r.kept_seq, r.kept_hash
-from runs r
-join events e on e.place = (select max(place) from events where place > r.run_no << 32 and place < (r.run_no + 1) << 32)
-where r.run_id < ? and r.status <> 'finished'
-order by r.run_id desc limit ?
+select run_no, run_id, mission_id, title, status, stop_reason, started_at,
+       epoch, owner_host, owner_boot, owner_pid, owner_started, lease_until, kept_seq, kept_hash
+from runs where run_id < ? and status <> 'finished' order by run_id desc limit ?
+
+-- where a run stands
+-- name: head
+select place, hash, steps_done, steps_open, effects_open, at
+from {events} where place > ?1 << 32 and place < (?1 + 1) << 32 order by place desc limit 1
 
 -- name: lease_row
-select run_no, epoch, owner_host, owner_boot, owner_pid, owner_started, lease_until,
-       (select max(place) from events where place > run_no << 32 and place < (run_no + 1) << 32), kept_seq
-from runs where run_id = ?
+select run_no, epoch, owner_host, owner_boot, owner_pid, owner_started, lease_until, kept_seq from runs where run_id = ?
+
+-- name: highest
+select coalesce(max(place), 0) >> 32 from {events}
 
 -- a number above every one that anything here carries: what a lost run left behind never becomes a part of another
 -- name: new_run
-insert into runs (run_no, run_id) values (1 + max(
-    coalesce((select max(run_no) from runs), 0), coalesce((select max(place) from events), 0) >> 32,
-    coalesce((select max(run_no) from snapshots), 0), coalesce((select max(run_no) from messages), 0)), ?)
+insert into runs (run_no, run_id) values (1 + max(?1,
+    coalesce((select max(run_no) from runs), 0), coalesce((select max(run_no) from snapshots), 0),
+    coalesce((select max(run_no) from messages), 0)), ?2)
 
 -- name: lease
 update runs
@@ -54,28 +50,29 @@ where run_no = ? and epoch = ?
 -- name: keep_head
 update runs
 set (kept_seq, kept_hash) = (
-    select place & 0xffffffff, hash from events
+    select place & 0xffffffff, hash from {events}
     where place > run_no << 32 and place < (run_no + 1) << 32 order by place desc limit 1
 )
-where run_no = ? and epoch = ? and exists (select 1 from events where place = run_no << 32 | 1)
+where run_no = ? and epoch = ? and exists (select 1 from {events} where place = run_no << 32 | 1)
 
 -- runs that once stood further than their log goes
 -- name: shortened
-select run_id, kept_seq, reached from (
-    select run_id, kept_seq, (select coalesce(max(place) & 0xffffffff, 0) from events
-                              where place > run_no << 32 and place < (run_no + 1) << 32) as reached
-    from runs
+select run_no, run_id, kept_seq, reached from (
+    select run_no, run_id, kept_seq, (select coalesce(max(place) & 0xffffffff, 0) from {events}
+                                      where place > run_no << 32 and place < (run_no + 1) << 32) as reached
+    from runs where run_no % {tables} = {table}
 ) where kept_seq > reached
 
--- numbers with events and no run, and where their events end; steps from number to number, not from event to event
+-- numbers with events and no run, or in a table that is not theirs, and where their events end; steps from number to
+-- number, not from event to event
 -- name: strays
 with recursive used (number) as (
-    select min(place) >> 32 from events
+    select min(place) >> 32 from {events}
     union all
-    select (select min(place) >> 32 from events where place > (number << 32 | 0xffffffff)) from used where number is not null
+    select (select min(place) >> 32 from {events} where place > (number << 32 | 0xffffffff)) from used where number is not null
 )
-select number, (select max(place) & 0xffffffff from events where place <= (number << 32 | 0xffffffff))
-from used where number is not null and not exists (select 1 from runs where run_no = number)
+select number, (select max(place) & 0xffffffff from {events} where place <= (number << 32 | 0xffffffff))
+from used where number is not null and (number % {tables} <> {table} or not exists (select 1 from runs where run_no = number))
 
 -- a loss that a person accepted: what is there now is what there is
 -- name: accept_loss
@@ -92,40 +89,32 @@ where run_no = ?
 -- the first event of an append goes in only under the lease it claims, and only where no event is yet; while that
 -- lease stands nobody else has appended, so the store knows without asking where the run ends
 -- name: append
-insert into events (place, kind, version, at, op, hash, steps_done, steps_open, effects_open, body)
+insert into {events} (place, kind, version, at, op, hash, steps_done, steps_open, effects_open, body)
 select ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10
 where exists (select 1 from runs where run_no = ?1 >> 32 and epoch = ?11 and owner_pid is not null)
 on conflict do nothing
 
--- the same for the events of several runs at once; {rows} is one line of question marks for each event
--- name: append_group
-insert into events (place, kind, version, at, op, hash, steps_done, steps_open, effects_open, body)
-select column1, column2, column3, column4, column5, column6, column7, column8, column9, column10
-from (values {rows})
-where exists (select 1 from runs where run_no = column1 >> 32 and epoch = column11 and owner_pid is not null)
-on conflict do nothing
-
 -- name: append_more
-insert into events (place, kind, version, at, op, hash, steps_done, steps_open, effects_open, body)
+insert into {events} (place, kind, version, at, op, hash, steps_done, steps_open, effects_open, body)
 values (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)
 
 -- name: event
-select op, hash from events where place = ?
+select op, hash from {events} where place = ?
 
 -- name: sighted
-select hash, exists (select 1 from runs where run_no = place >> 32) from events where place = ?
+select hash, exists (select 1 from runs where run_no = place >> 32) from {events} where place = ?
 
 -- name: events
-select place, kind, version, at, op, hash, body from events
+select place, kind, version, at, op, hash, body from {events}
 where place > ? and place <= ? order by place limit ?
 
 -- name: standing
 select epoch, owner_pid is not null,
-       (select max(place) from events where place > run_no << 32 and place < (run_no + 1) << 32)
+       (select max(place) from {events} where place > run_no << 32 and place < (run_no + 1) << 32)
 from runs where run_no = ?
 
 -- name: last
-select max(place) from events where place > ?1 << 32 and place < (?1 + 1) << 32
+select max(place) from {events} where place > ?1 << 32 and place < (?1 + 1) << 32
 
 -- name: run_no
 select run_no from runs where run_id = ?
@@ -174,9 +163,13 @@ select store_id, created_at from store where id = 1
 insert into store (id, store_id, created_at) values (1, ?, ?)
 
 -- name: recent_heads
-select e.place, e.hash from runs r
-join events e on e.place = (select max(place) from events where place > r.run_no << 32 and place < (r.run_no + 1) << 32)
+select e.place, e.hash, e.at from runs r
+join {events} e on e.place = (select max(place) from {events} where place > r.run_no << 32 and place < (r.run_no + 1) << 32)
+where r.run_no % {tables} = {table}
 order by e.at desc limit ?
 
 -- name: counts
-select (select count(*) from runs), (select count(*) from events), (select count(*) from artifacts)
+select (select count(*) from runs), (select count(*) from artifacts)
+
+-- name: events_count
+select count(*) from {events}
