@@ -12,7 +12,7 @@ import shlex
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from typing import Any, NamedTuple
+from typing import Any
 
 from holdfast import app, config, live, settings, spec_look
 from holdfast.adapters import handoffs, system
@@ -32,6 +32,7 @@ from holdfast.core.drift import Policy
 from holdfast.core.errors import HoldfastError, LeaseLost, UsageError
 from holdfast.core.guards import Scope
 from holdfast.core.ids import SPEC
+from holdfast.core.named import NamedTuple
 from holdfast.core.retry import Budget
 from holdfast.core.settings import FILE, Settings
 from holdfast.core.shapes import RunState

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from datetime import datetime
 from enum import StrEnum
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -17,6 +17,7 @@ from holdfast.core.errors import BadInput, UsageError, shown
 from holdfast.core.events import StepCheckpointed
 from holdfast.core.ids import check_digest, is_kind
 from holdfast.core.inputs import compute_input_hash, utc_text
+from holdfast.core.named import NamedTuple
 from holdfast.core.wire import encode_body
 
 PRE_GENERATION_GATE, POST_CLARIFICATION, POST_GATE = "pre_generation_gate", "post_clarification", "post_gate"

@@ -14,12 +14,13 @@ from contextvars import ContextVar
 from functools import partial
 from time import monotonic
 from types import CodeType, FrameType
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
 from holdfast.core.checkpoint import Strictness
 from holdfast.core.drift import Policy
 from holdfast.core.errors import HoldfastError, IllegalEvent, LeaseError, LeaseLost, UsageError
 from holdfast.core.events import Event
+from holdfast.core.named import NamedTuple
 from holdfast.core.retry import Budget
 from holdfast.core.shapes import FINISHED, STOPPED, RunState
 from holdfast.core.stops import is_resumable, snippet

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from datetime import datetime, timedelta
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
@@ -29,6 +29,7 @@ from holdfast.core.checkpoint import (
 from holdfast.core.errors import HoldfastError, LeaseError, UsageError, shown
 from holdfast.core.events import Event, GateBlocked, StepCheckpointed
 from holdfast.core.inputs import canonical_inputs, utc_text
+from holdfast.core.named import NamedTuple
 from holdfast.core.state import RunState
 from holdfast.core.stops import snippet
 from holdfast.core.wire import Redact, decode, encode_body

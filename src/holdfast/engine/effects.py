@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any, NamedTuple, Protocol, get_args, runtime_checkable
+from typing import Any, Protocol, get_args, runtime_checkable
 
 import msgspec
 
@@ -17,6 +17,7 @@ from holdfast.core.errors import TooLarge, UsageError, shown
 from holdfast.core.events import EffectFailed, EffectFinished, EffectSettled, EffectStarted, Policy
 from holdfast.core.keys import business_key
 from holdfast.core.moves import REMEDIES, remedy
+from holdfast.core.named import NamedTuple
 from holdfast.core.plain import check_plain
 from holdfast.core.plan import replace_command
 from holdfast.core.shapes import FREE, OPEN, EffectState

@@ -8,12 +8,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache, lru_cache, partial
 from types import CodeType, FunctionType
-from typing import Any, NamedTuple, get_type_hints
+from typing import Any, get_type_hints
 
 import msgspec
 
 from holdfast.core.canonical import digest
 from holdfast.core.errors import HoldfastError, NotCanonical, TooLarge, shown
+from holdfast.core.named import NamedTuple
 from holdfast.core.plain import check_plain
 
 MAX_INLINE = 32 * 1024

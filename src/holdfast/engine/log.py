@@ -6,10 +6,10 @@ A `RunLog` that failed in mid-append does not guess: it reads the log again befo
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import NamedTuple
 
 from holdfast.core.errors import BadFile, HoldfastError, LogDamaged, NewerSchema, NotFound
 from holdfast.core.events import Event
+from holdfast.core.named import NamedTuple
 from holdfast.core.state import FINISHED, STOPPED, RunState, evolve, projection, seal, snapshot, unseal
 from holdfast.core.wire import BEGUN, GENESIS, Plainly, Redact, begun_for_many, check_chain, decode, encode
 from holdfast.ports import Append, Head, Lease, Owner, Record, Sql, Store
