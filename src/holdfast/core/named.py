@@ -62,7 +62,9 @@ else:
         fields, defaults = cls._fields, cls._field_defaults
         missing = [field for field in fields[len(values) :] if field not in named and field not in defaults]
         if missing or len(values) > len(fields):
-            raise TypeError(f"{cls.__name__} takes {', '.join(fields)}, not {len(values)} values and {', '.join(named)}")
+            raise TypeError(
+                f"{cls.__name__} takes {', '.join(fields)}, not {len(values)} values and {', '.join(named)}"
+            )
         whole = *values, *[named.pop(field) if field in named else defaults[field] for field in fields[len(values) :]]
         if named:
             raise TypeError(f"{cls.__name__} takes {', '.join(fields)} once, not {', '.join(named)} as well")

@@ -85,7 +85,8 @@ class Life:
     def begin(self) -> Part:
         book, state = self._book, self._book.state
         self._budgets.begin()
-        clean = book.log.redact.body(canonical_inputs(self._inputs))
+        given = canonical_inputs(self._inputs)
+        clean = book.log.redact.body(given) if self._inputs else given
         if state.seq == 0:
             yield from self._start(clean)
         else:
