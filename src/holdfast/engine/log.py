@@ -6,6 +6,7 @@ A `RunLog` that failed in mid-append does not guess: it reads the log again befo
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from typing import Any
 
 from holdfast.core.errors import BadFile, HoldfastError, LogDamaged, NewerSchema, NotFound
 from holdfast.core.events import Event, RunResumed
@@ -17,6 +18,7 @@ from holdfast.ports import Append, Head, Lease, Owner, Record, Sql, Store
 TTL = 30.0
 SNAPSHOT_EVERY = 500
 FEW = 32  # events that a process records before the quicker hash is worth loading
+_LOOK, _WORTH_IT = 500, 800  # events after which a reader asks how many are left, and those that make it worth loading
 SNAPSHOT_DRIFT = "snapshot_drift"
 AT_REST = (STOPPED, FINISHED)
 _PLAINLY = Plainly()
@@ -178,11 +180,19 @@ def read_head(store: Store, run_id: str, *, trust_snapshot: bool = False) -> tup
     """
     state, head = (trust_snapshot and _from_snapshot(store, run_id)) or (RunState(run_id=run_id), GENESIS)
     began = place = state.seq
+    begun, look = BEGUN, began + _LOOK
     for record in store.read(run_id, after=began):  # what `chained` does, without a generator more for each event
         place += 1
-        head = check_chain(record, head, place)
+        head = check_chain(record, head, place, begun)
         evolve(state, decode(record))
+        if place == look:
+            begun = _begun_for(store.head(run_id), place)
     return state, head, began
+
+
+def _begun_for(head: Head | None, place: int) -> Any:
+    """By how much there is still to hash: the quicker hash takes as long to load as it saves in that many events."""
+    return begun_for_many() if head is not None and head.seq - place > _WORTH_IT else BEGUN
 
 
 def _from_snapshot(store: Store, run_id: str) -> tuple[RunState, bytes] | None:
