@@ -66,6 +66,7 @@ def test_its_class_says_what_theirs_says():
         Theirs._field_defaults,
         Theirs.__match_args__,
     )
+    assert type(Ours) is type(Theirs) is type
     assert typing.get_type_hints(Ours) == typing.get_type_hints(Theirs)
     assert Ours._make(["a", 1, ()]) == ("a", 1, ())
 

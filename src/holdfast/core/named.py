@@ -16,19 +16,10 @@ else:
 
     _new = tuple.__new__
 
-    class _Named(type):
-        def __new__(cls, name: str, bases: tuple[type, ...], body: dict[str, Any]) -> _Named:
-            body["__slots__"] = ()
-            if "__annotations__" in body:
-                fields = body["_fields"] = body["__match_args__"] = tuple(body["__annotations__"])
-                body["_field_defaults"] = {field: body[field] for field in fields if field in body}
-                body.update((field, _tuplegetter(place, None)) for place, field in enumerate(fields))
-            return super().__new__(cls, name, bases, body)
-
-    class NamedTuple(tuple, metaclass=_Named):
+    class _Named(tuple):
         """The base of them all."""
 
-        _fields = __match_args__ = ()
+        __slots__ = ()
 
         def __new__(cls, *values: Any, **named: Any) -> Self:
             if named or len(values) != len(cls._fields):
@@ -69,3 +60,13 @@ else:
         if named:
             raise TypeError(f"{cls.__name__} takes {', '.join(fields)} once, not {', '.join(named)} as well")
         return whole
+
+    class _Naming(type):
+        def __new__(cls, name: str, bases: tuple[type, ...], body: dict[str, Any]) -> type:
+            fields = body["_fields"] = body["__match_args__"] = tuple(body["__annotations__"])
+            body["_field_defaults"] = {field: body[field] for field in fields if field in body}
+            body["__slots__"] = ()
+            body.update((field, _tuplegetter(place, None)) for place, field in enumerate(fields))
+            return type(name, (_Named,), body)
+
+    NamedTuple = type.__new__(_Naming, "NamedTuple", (), {})

@@ -66,7 +66,9 @@ _TAGS = {event: (kind, event.version) for kind, event in KINDS.items()}
 _decode_object = msgspec.json.Decoder(dict[str, Any]).decode
 
 
-_readers: dict[tuple[str, int], Callable[[bytes], Event]] = {}  # of present versions, made at first use: a hook reads few
+_readers: dict[
+    tuple[str, int], Callable[[bytes], Event]
+] = {}  # of present versions, made at first use: a hook reads few
 
 
 def encode(

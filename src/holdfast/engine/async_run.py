@@ -70,8 +70,8 @@ class AsyncRun(LiveRun):
         steps = self._steps
         this = steps.called(name, work, args, kwargs, retry)
         usual = steps.usual(this)
-        if not usual:
-            return await drive(steps.run(this)) if usual is None else steps.done(this)
+        if usual is not True:
+            return await drive(steps.run(this)) if usual is False else steps.done(this, usual)
         try:
             value = work(*args, **kwargs)
             if isinstance(value, Awaitable):

@@ -125,10 +125,10 @@ class Book:
         state = self.log.state
         return Stopped(state.run_id, state.stop_reason or "interrupted") if state.status == STOPPED else error
 
-    def claim(self, name: str, work: object = None) -> None:
-        """One use of a name in this process. A step that is tried again keeps its claim."""
+    def claim(self, name: str, work: object = None, deep: int = 0) -> None:
+        """One use of a name in this process, by code above what is at least so `deep`. A step that is tried again keeps it."""
         _check_name(name)
-        place = _caller(work)
+        place = _caller(work, deep + 2)
         first = self.names.setdefault(name, place)
         if first is not place:
             raise NameClash(name, _shown(first), _shown(place))
@@ -213,9 +213,9 @@ def _check_name(name: object) -> None:
         )
 
 
-def _caller(work: object) -> Place:
+def _caller(work: object, deep: int) -> Place:
     """Where we were called from: the first frame outside of the engine. Where a thread or a loop calls us, what it was given."""
-    frame: FrameType | None = sys._getframe(2)
+    frame: FrameType | None = sys._getframe(deep)
     while frame is not None and frame.f_code.co_filename.startswith(_OWN_FILES):
         frame = frame.f_back
     if frame is None or frame.f_code.co_filename.startswith(_CALLERS):

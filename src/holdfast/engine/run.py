@@ -135,8 +135,8 @@ class Run(LiveRun):
         steps = self._steps
         this = steps.called(name, work, args, kwargs, retry)
         usual = steps.usual(this)
-        if not usual:
-            return drive(steps.run(this)) if usual is None else steps.done(this)  # type: ignore[no-any-return]
+        if usual is not True:
+            return drive(steps.run(this)) if usual is False else steps.done(this, usual)  # type: ignore[no-any-return]
         try:
             form = forms.result(f"step {name}", work(*args, **kwargs), this.declared)
         except BaseException as error:
