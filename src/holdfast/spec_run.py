@@ -27,7 +27,6 @@ from holdfast.adapters.specs.reader import CHECKPOINT, TASKS
 from holdfast.adapters.trust import Trust, Untrusted
 from holdfast.core.agents import Profile, profile_from, shipped, shipped_profile
 from holdfast.core.auto_resume import Halt, No, next_try
-from holdfast.core.checkpoint import Strictness
 from holdfast.core.drift import Policy
 from holdfast.core.errors import HoldfastError, LeaseLost, UsageError
 from holdfast.core.guards import Scope
@@ -38,6 +37,7 @@ from holdfast.core.settings import FILE, Settings
 from holdfast.core.shapes import RunState
 from holdfast.core.spec import Spec, refuse
 from holdfast.core.stops import is_resumable
+from holdfast.core.strictness import Strictness
 from holdfast.engine.pipeline.desk import Desk, Moment, Parts
 from holdfast.engine.pipeline.pipeline import work
 from holdfast.engine.stopping import Stopped

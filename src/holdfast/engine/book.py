@@ -16,7 +16,6 @@ from time import monotonic
 from types import CodeType, FrameType
 from typing import Any, TypeAlias
 
-from holdfast.core.checkpoint import Strictness
 from holdfast.core.drift import Policy
 from holdfast.core.errors import HoldfastError, IllegalEvent, LeaseError, LeaseLost, UsageError
 from holdfast.core.events import Event
@@ -24,6 +23,7 @@ from holdfast.core.named import NamedTuple
 from holdfast.core.retry import Budget
 from holdfast.core.shapes import FINISHED, STOPPED, RunState
 from holdfast.core.stops import is_resumable, snippet
+from holdfast.core.strictness import Strictness
 from holdfast.engine.log import RunLog
 from holdfast.engine.stopping import NameClash, NotResumable, Stopped, stopped
 from holdfast.ports import Store, Workspace

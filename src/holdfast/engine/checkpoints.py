@@ -19,7 +19,6 @@ from holdfast.core.checkpoint import (
     Conflict,
     ScopeRef,
     StepCheckpoint,
-    Strictness,
     blocks,
     from_event,
     is_small,
@@ -32,6 +31,7 @@ from holdfast.core.inputs import canonical_inputs, utc_text
 from holdfast.core.named import NamedTuple
 from holdfast.core.state import RunState
 from holdfast.core.stops import snippet
+from holdfast.core.strictness import Strictness
 from holdfast.core.wire import Redact, decode, encode_body
 from holdfast.engine.log import RunLog, read_head
 from holdfast.ports import Store

@@ -20,7 +20,7 @@ from holdfast.core.moves import REMEDIES, remedy
 from holdfast.core.named import NamedTuple
 from holdfast.core.plain import check_plain
 from holdfast.core.plan import replace_command
-from holdfast.core.shapes import FREE, OPEN, EffectState
+from holdfast.core.shapes import FREE, HARMLESS, OPEN, EffectState
 from holdfast.core.values import Answer, SettledByProbe
 from holdfast.engine import forms
 from holdfast.engine.book import Book, Part
@@ -28,7 +28,6 @@ from holdfast.engine.budgets import Budgets
 from holdfast.engine.drifting import Drifting
 
 KEY_LENGTH = 40
-HARMLESS = ("pure", "read")
 _TURN = 0.005
 
 

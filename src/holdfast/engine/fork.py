@@ -28,10 +28,9 @@ from holdfast.core.events import (
 )
 from holdfast.core.ids import check_id
 from holdfast.core.named import NamedTuple
-from holdfast.core.shapes import OPEN
+from holdfast.core.shapes import HARMLESS, OPEN
 from holdfast.core.state import fold
 from holdfast.core.wire import Redact, decode
-from holdfast.engine.effects import HARMLESS
 from holdfast.engine.log import RunLog, World, chained
 from holdfast.ports import Record, Store
 

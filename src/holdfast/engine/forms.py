@@ -273,12 +273,15 @@ def _code_hash(code: CodeType) -> str | None:
 def _lines(path: str) -> Sequence[str]:
     """The lines of a source file. Most are plain ASCII files; what else there is, linecache knows, but is slow to load."""
     try:
-        with open(path, encoding="ascii") as file:
-            return file.readlines()
+        with open(path, encoding="utf-8") as file:
+            lines = file.readlines()
     except (OSError, ValueError):
-        from linecache import getlines
+        lines = []
+    if lines and all(map(str.isascii, lines)):
+        return lines
+    from linecache import getlines
 
-        return getlines(path)
+    return getlines(path)
 
 
 def _last_line(code: CodeType) -> int:
