@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from holdfast.app import open_store
-    from holdfast.core.checkpoint import Conflict, ScopeRef, StepCheckpoint, Strictness
+    from holdfast.core.checkpoint import Conflict, ScopeRef, StepCheckpoint
     from holdfast.core.errors import HoldfastError
     from holdfast.core.redact import Redactor
     from holdfast.core.retry import Budget, Retry
     from holdfast.core.state import RunState, fold
+    from holdfast.core.strictness import Strictness
     from holdfast.core.values import Answer
     from holdfast.engine.decorators import current_run, effect, step
     from holdfast.engine.log import RunLog, read_state, verify_run
@@ -37,7 +38,7 @@ _HOMES = {
     "ScopeRef": "holdfast.core.checkpoint",
     "StepCheckpoint": "holdfast.core.checkpoint",
     "Stopped": "holdfast.engine.stopping",
-    "Strictness": "holdfast.core.checkpoint",
+    "Strictness": "holdfast.core.strictness",
     "arun": "holdfast.live",
     "current_run": "holdfast.engine.decorators",
     "effect": "holdfast.engine.decorators",

@@ -128,10 +128,26 @@ def _redactor(values: tuple[str, ...]) -> Redactor:
     return made
 
 
+class _RedactLater:
+    """The redactor of a run, made when there is something to search: until its first new event there is not.
+
+    It goes by the environment of now: a program may take a secret out of there before it uses it.
+    """
+
+    def __init__(self, environ: Mapping[str, str]) -> None:
+        self._environ = dict(environ)
+
+    def __getattr__(self, name: str) -> Any:
+        made = redactor(self._environ)
+        self.glance, self.body = made.glance, made.body
+        return getattr(made, name)
+
+
 def write_run(store: Store, run_id: str, *, trust_snapshot: bool = False, ttl: float = 30.0) -> RunLog:
     """The writer of a run: takes its lease, redacts what it records."""
     log = _slow("engine.log").RunLog
-    made: RunLog = log(store, run_id, world(), redactor(), ttl, trust_snapshot=trust_snapshot)
+    redact = _RedactLater(config.environment())
+    made: RunLog = log(store, run_id, world(), redact, ttl, trust_snapshot=trust_snapshot)
     return made
 
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Mapping
-from typing import NamedTuple
 
 from holdfast.core.errors import StoreForeign, UsageError
+from holdfast.core.named import NamedTuple
 
 FILE = "holdfast.db"
 FOLDER = ".holdfast"

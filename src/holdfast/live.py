@@ -14,20 +14,20 @@ import holdfast.core.lean  # noqa: F401 - before msgspec
 from holdfast import app, config  # isort: split
 
 from holdfast.adapters import system, terminal
-from holdfast.core.checkpoint import Strictness, effective_strictness
 from holdfast.core.drift import DRIFTS, POLICIES, Policy
 from holdfast.core.errors import UsageError
 from holdfast.core.ids import check_id
 from holdfast.core.retry import Budget
 from holdfast.core.stops import is_resumable
+from holdfast.core.strictness import Strictness, effective_strictness
 from holdfast.engine.book import Options
 from holdfast.engine.run import Run
 from holdfast.ports import Store
-from holdfast.testing import killpoints
 
 if TYPE_CHECKING:
     from holdfast.engine.async_run import AsyncRun
     from holdfast.engine.visit import Visit
+    from holdfast.testing.killpoints import Killpoints
 
 Confirm = Callable[[str, Sequence[str]], bool]
 Prompt = Callable[[str, Sequence[str]], "str | None"]
@@ -119,10 +119,18 @@ def which_run(store: Store, mission_id: str, run_id: str | None, new: bool) -> s
 
 
 def _store(store: Store | str | None) -> Any:
-    points = killpoints.ordered(config.environment())
+    points = _kill_points(config.environment())
     if points is not None:
         return points.instead_of(store, lambda: app.open_store(points.place))
     return app.open_store(store) if store is None or isinstance(store, str) else nullcontext(store)
+
+
+def _kill_points(environ: Mapping[str, str]) -> Killpoints | None:
+    """Only a process under `holdfast killtest` has any, and loads what they need."""
+    if not environ.get("HOLDFAST_KILLTEST"):
+        return None
+    points: Killpoints | None = import_module("holdfast.testing.killpoints").ordered(environ)
+    return points
 
 
 def _options(
@@ -135,7 +143,7 @@ def _options(
     tell: Tell | None,
 ) -> Options:
     environ = config.environment()
-    points = killpoints.ordered(environ)
+    points = _kill_points(environ)
     somebody = terminal.is_there()
     return Options(
         strictness=effective_strictness(call=strictness, config=environ.get("HOLDFAST_STRICTNESS") or None),

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
+from holdfast.core.named import NamedTuple
 from holdfast.core.values import Append, Head, Lease, Message, Owner, Projection, Record
 
 if TYPE_CHECKING:

@@ -9,9 +9,9 @@ import errno
 import os
 import stat
 from collections.abc import Mapping
-from typing import NamedTuple
 
 from holdfast.core.errors import BadFile, TooLarge, UsageError
+from holdfast.core.named import NamedTuple
 from holdfast.core.settings import FILE, Given, Settings, combine, read
 
 MOST = 64 * 1024

@@ -6,7 +6,7 @@ import os
 import shlex
 from collections.abc import Collection
 from contextlib import closing
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
@@ -18,6 +18,7 @@ from holdfast.core.batches import Batch, plan
 from holdfast.core.canonical import digest
 from holdfast.core.errors import HoldfastError, NotFound
 from holdfast.core.ids import SPEC, is_id
+from holdfast.core.named import NamedTuple
 from holdfast.core.shapes import FINISHED, RunState
 from holdfast.core.spec import Spec, batches_behind, refuse
 from holdfast.core.stops import is_resumable

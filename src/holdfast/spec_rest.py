@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import Any, NamedTuple
+from typing import Any
 
 from holdfast import app, config, spec_look
 from holdfast.adapters import handoffs
@@ -16,6 +16,7 @@ from holdfast.core.diagnosis import Signal, diagnose
 from holdfast.core.errors import InvalidId, NotFound
 from holdfast.core.events import RunResumed, RunStopped
 from holdfast.core.handoff import Context, Handoff, as_data, handoff
+from holdfast.core.named import NamedTuple
 from holdfast.core.shapes import RunState
 from holdfast.core.wire import decode
 from holdfast.engine.pipeline.stage import OUTPUT

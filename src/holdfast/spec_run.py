@@ -12,7 +12,7 @@ import shlex
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from typing import Any, NamedTuple
+from typing import Any
 
 from holdfast import app, config, live, settings, spec_look
 from holdfast.adapters import handoffs, system
@@ -27,16 +27,17 @@ from holdfast.adapters.specs.reader import CHECKPOINT, TASKS
 from holdfast.adapters.trust import Trust, Untrusted
 from holdfast.core.agents import Profile, profile_from, shipped, shipped_profile
 from holdfast.core.auto_resume import Halt, No, next_try
-from holdfast.core.checkpoint import Strictness
 from holdfast.core.drift import Policy
 from holdfast.core.errors import HoldfastError, LeaseLost, UsageError
 from holdfast.core.guards import Scope
 from holdfast.core.ids import SPEC
+from holdfast.core.named import NamedTuple
 from holdfast.core.retry import Budget
 from holdfast.core.settings import FILE, Settings
 from holdfast.core.shapes import RunState
 from holdfast.core.spec import Spec, refuse
 from holdfast.core.stops import is_resumable
+from holdfast.core.strictness import Strictness
 from holdfast.engine.pipeline.desk import Desk, Moment, Parts
 from holdfast.engine.pipeline.pipeline import work
 from holdfast.engine.stopping import Stopped

@@ -27,6 +27,23 @@ from holdfast.core.events import NoteRecorded
 app.record("run-1", NoteRecorded(text="from a hook"))
 print(json.dumps([0, sorted(sys.modules)]), file=sys.stderr)
 """
+RESUME = """
+import json, sys, holdfast
+
+def work(number):
+    if number < 3 or len(sys.argv) == 1:
+        return number
+    print(json.dumps([0, sorted(sys.modules)]), file=sys.stderr)
+
+with holdfast.run("mission", run_id="run-1") as run:
+    for number in range(3 + len(sys.argv)):
+        run.step(f"step-{number}", work, number)
+    raise SystemExit(0)
+"""
+NOT_TO_GO_ON = NOT_TO_RECORD | {
+    "holdfast.core.checkpoint", "holdfast.core.plan", "holdfast.core.redact", "holdfast.engine.effects", "holdfast.engine.marks",
+    "holdfast.testing", "inspect", "re2", "signal",
+}  # fmt: skip
 
 
 def loaded(holdfast, program: str, *arguments: str) -> set[str]:
@@ -61,6 +78,13 @@ def test_recording_one_event_loads_no_command_line_and_no_server(holdfast, make_
     assert "msgspec" in modules
     assert NOT_TO_RECORD & modules == set()
     assert [line for line in holdfast("log", "run-1").out.splitlines() if "from a hook" in line]
+
+
+def test_a_run_goes_on_to_its_first_new_step_with_what_that_needs(holdfast):
+    subprocess.run([sys.executable, "-c", RESUME], env=holdfast.environment(), check=True)
+    modules = loaded(holdfast, RESUME, "again")
+    assert "holdfast.engine.steps" in modules
+    assert NOT_TO_GO_ON & modules == set()
 
 
 def test_a_verb_loads_only_itself(holdfast, make_run):

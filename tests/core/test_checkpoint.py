@@ -22,9 +22,7 @@ from holdfast.core.checkpoint import (
     BadCheckpoint,
     ScopeRef,
     StepCheckpoint,
-    Strictness,
     blocks,
-    effective_strictness,
     from_event,
     is_small,
     is_token,
@@ -35,6 +33,7 @@ from holdfast.core.checkpoint import (
 from holdfast.core.errors import UsageError
 from holdfast.core.events import StepCheckpointed
 from holdfast.core.inputs import compute_input_hash
+from holdfast.core.strictness import Strictness, effective_strictness
 
 TOKEN = "01234567-89ab-cdef-0123-456789abcdef"
 HASH = "0123456789abcdef" * 4

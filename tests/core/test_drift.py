@@ -7,9 +7,9 @@ import typing
 import pytest
 
 from holdfast.core import stops
-from holdfast.core.checkpoint import Strictness
 from holdfast.core.drift import DEFAULTS, DRIFTS, POLICIES, STOP, VERDICTS, Policy, policy_for
 from holdfast.core.events import Drift, Verdict
+from holdfast.core.strictness import Strictness
 
 
 def test_every_kind_of_drift_has_a_policy_for_every_strictness_and_a_stop():

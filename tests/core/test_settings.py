@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.core.checkpoint import Strictness
 from holdfast.core.errors import BadFile
 from holdfast.core.guards import Scope
 from holdfast.core.settings import FILE, SECTIONS, YOURS, BadSetting, Given, Settings, combine, line_of, parse, read
 from holdfast.core.stops import Limits
+from holdfast.core.strictness import Strictness
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "settings.md"
 

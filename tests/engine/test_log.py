@@ -15,6 +15,7 @@ from holdfast.core.errors import (
 from holdfast.core.events import (
     NoteRecorded,
     RunFinished,
+    RunResumed,
     RunStarted,
     StepFinished,
     StepStarted,
@@ -106,6 +107,41 @@ def test_secrets_are_gone_before_the_hash_and_the_fold(store):
     assert secret.encode() not in b"".join(record.body for record in store.read("run-1"))
     assert snapshot(state) == snapshot(read_state(store, "run-1"))
     assert verify_run(store, "run-1").findings == ()
+
+
+class Searching(Redactor):
+    """Counts what it was asked to search."""
+
+    def __init__(self, values=()):
+        super().__init__(values)
+        self.searched, search = [], self.glance
+        self.glance = lambda body: self.searched.append(body) or search(body)
+
+
+def resumed(log, **other):
+    said = {"epoch": log.lease.epoch, "was": log.state.stop_reason or log.state.status}
+    return RunResumed(**{**said, **other})
+
+
+def test_to_go_on_says_nothing_that_the_log_does_not_say_so_nothing_is_searched(store):
+    begun(store).close()
+    redact = Searching()
+    with RunLog(store, "run-1", world(2), redact) as log:
+        log.record(resumed(log))
+        log.record(resumed(log), resumed(log))
+        assert redact.searched == []
+        log.record(NoteRecorded(text="new"))
+    assert redact.searched == [b'{"text":"new"}']
+
+
+@pytest.mark.parametrize("field", ["was", "source"])
+def test_to_go_on_with_other_words_is_searched_like_everything_else(store, field):
+    secret = "xK9vQ2mZ7pL4tR8w"
+    with begun(store, redact=Searching([secret])) as log:
+        log.record(resumed(log, **{field: secret}))
+        log.record(resumed(log, **{field: secret}), resumed(log, epoch=7))
+    assert len(log.redact.searched) >= 3
+    assert secret.encode() not in b"".join(record.body for record in store.read("run-1"))
 
 
 def test_recording_nothing_changes_nothing(store):

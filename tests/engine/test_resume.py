@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.core.checkpoint import SCOPES, BadCheckpoint, Conflict, ScopeRef, Strictness, verify_input_hash
+from holdfast.core.checkpoint import SCOPES, BadCheckpoint, Conflict, ScopeRef, verify_input_hash
 from holdfast.core.errors import (
     ArtifactDamaged,
     HoldfastError,
@@ -43,6 +43,7 @@ from holdfast.core.events import (
 from holdfast.core.inputs import MISSING, compute_input_hash
 from holdfast.core.redact import Redactor
 from holdfast.core.stops import exit_code, is_known
+from holdfast.core.strictness import Strictness
 from holdfast.core.wire import chain_hash, decode
 from holdfast.engine.log import RunLog, read_state, verify_run
 from holdfast.engine.resume import (

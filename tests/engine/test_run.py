@@ -672,3 +672,23 @@ def test_nothing_is_left_running(place):
     with opened(place):
         pass
     assert threading.active_count() == before
+
+
+def test_a_secret_that_its_program_takes_out_of_the_environment_is_known_all_the_same(place, monkeypatch):
+    secret = "xK9vQ2mZ7pL4tR8w"
+    monkeypatch.setenv("SOME_API_KEY", secret)
+    with opened(place) as run:
+        monkeypatch.delenv("SOME_API_KEY")
+        run.step("a", lambda: f"it is {secret}")
+    assert secret not in msgspec.json.encode(state_of(place)).decode()
+
+
+def test_a_long_log_is_proven_whichever_hash_does_it(place, monkeypatch):
+    monkeypatch.setattr("holdfast.engine.log._LOOK", 10)
+    monkeypatch.setattr("holdfast.engine.log._WORTH_IT", 10)
+    with opened(place) as run:
+        for number in range(40):
+            run.step(f"step-{number}", str, number)
+    assert state_of(place).steps_done == 40
+    with holdfast.open_store(place) as store:
+        assert holdfast.verify_run(store, "run-1").findings == ()

@@ -8,12 +8,12 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from contextlib import suppress
-from typing import NamedTuple
 
 from holdfast.adapters.git.plain_files import Folder, opened
 from holdfast.core.errors import HoldfastError
 from holdfast.core.handoff import Handoff, file_stem, to_json, to_markdown
 from holdfast.core.ids import check_id
+from holdfast.core.named import NamedTuple
 
 STEMS = ("stop", "complete")
 ENDINGS = (".md", ".json")

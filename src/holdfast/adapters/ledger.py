@@ -9,7 +9,9 @@ from __future__ import annotations
 import os
 import zlib
 from collections.abc import Callable
-from typing import Literal, NamedTuple
+from typing import Literal
+
+from holdfast.core.named import NamedTuple
 
 Found = Literal["done", "not_done", "unknown"]
 

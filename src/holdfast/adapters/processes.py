@@ -12,13 +12,13 @@ import stat
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from typing import NamedTuple
 
 import msgspec
 import psutil
 
 from holdfast.adapters import system
 from holdfast.adapters.ledger import sync_folder, write_all
+from holdfast.core.named import NamedTuple
 
 RECORD = "process.json"
 KEY, RUN, NONCE = "HOLDFAST_EFFECT_KEY", "HOLDFAST_AGENT_RUN", "HOLDFAST_START"

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
+from holdfast.core.named import NamedTuple
 from holdfast.core.sidecar import Sidecar
 
 LONGEST_LINE = 1024 * 1024

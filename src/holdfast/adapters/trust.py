@@ -12,13 +12,14 @@ import os
 import stat
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 from holdfast.adapters.git.plain_files import Folder, opened
 from holdfast.adapters.ledger import write_all
 from holdfast.adapters.probes.common import wait_for
 from holdfast.core.acts import Act, acts
 from holdfast.core.errors import BadFile, HoldfastError, NewerSchema, UsageError
+from holdfast.core.named import NamedTuple
 
 FILE = "trusted.json"
 SCHEMA_VERSION = 1

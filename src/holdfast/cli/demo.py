@@ -10,7 +10,7 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, closing
-from typing import Any, NamedTuple
+from typing import Any
 
 import click
 from click.core import ParameterSource
@@ -24,6 +24,7 @@ from holdfast.cli.output import emit, json_option, say
 from holdfast.cli.render import paint, table
 from holdfast.core import stops
 from holdfast.core.errors import NotFound, UsageError
+from holdfast.core.named import NamedTuple
 from holdfast.engine.demo import MISSION, cues_of, keys_of, plan_of, script
 from holdfast.engine.keeper import Keeper
 from holdfast.engine.log import Verification, read_state, verify_run

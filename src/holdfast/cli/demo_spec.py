@@ -11,7 +11,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
-from typing import Any, NamedTuple
+from typing import Any
 
 from holdfast import app, config
 from holdfast.adapters.specs import SpecFolder
@@ -20,6 +20,7 @@ from holdfast.cli.output import emit, escape, say
 from holdfast.cli.render import paint, table
 from holdfast.core import stops
 from holdfast.core.errors import NotFound, UsageError
+from holdfast.core.named import NamedTuple
 from holdfast.engine.log import read_state, verify_run
 from holdfast.ports import Head, Store
 from holdfast.testing import demo_counts as counts

@@ -10,7 +10,7 @@ import shlex
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import closing
 from functools import partial
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 from holdfast import app, config
 from holdfast.adapters.git import sidecars, workspace, worktrees, ws_intent
@@ -35,6 +35,7 @@ from holdfast.cli.doctor_tree import (
 from holdfast.core import ids
 from holdfast.core.errors import HoldfastError
 from holdfast.core.events import KIND_OF, CheckpointStarted, Event, SnapshotKept
+from holdfast.core.named import NamedTuple
 from holdfast.core.position import WEAK
 from holdfast.core.repo_drift import milestones
 from holdfast.core.shapes import FINISHED, RunState, WorkspaceState

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import closing
-from typing import NamedTuple
 
 from holdfast import app, config
 from holdfast.adapters.git.repo import GitWorkspace
@@ -13,6 +12,7 @@ from holdfast.adapters.git.workspace import kept
 from holdfast.adapters.git.ws_scan import KEPT_AS_IT_IS
 from holdfast.cli.output import escape
 from holdfast.core.errors import HoldfastError, NotFound, UsageError
+from holdfast.core.named import NamedTuple
 from holdfast.core.position import Position
 from holdfast.core.repo_drift import records
 from holdfast.core.shapes import RunState, WorkspaceState

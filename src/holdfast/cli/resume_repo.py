@@ -15,12 +15,12 @@ from holdfast.adapters.git.repo import GitWorkspace
 from holdfast.cli import repo
 from holdfast.cli.output import escape, say
 from holdfast.cli.render import pairs
-from holdfast.core.checkpoint import effective_strictness
 from holdfast.core.drift import policy_for
 from holdfast.core.errors import HoldfastError, NotFound, UsageError
 from holdfast.core.position import DEEPEN, nameless
 from holdfast.core.repo_drift import LISTED, drifts, landmarks, seen_id
 from holdfast.core.shapes import RunState
+from holdfast.core.strictness import effective_strictness
 from holdfast.engine.arrival import look as look_at
 from holdfast.engine.log import read_head
 from holdfast.ports import Store

@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 from contextlib import closing
 from importlib import import_module
-from typing import Any, NamedTuple
+from typing import Any
 
 from holdfast import app, config
 from holdfast.cli.output import escape, say
 from holdfast.core.errors import InvalidId, NotFound
 from holdfast.core.ids import SPEC
+from holdfast.core.named import NamedTuple
 
 
 class Meant(NamedTuple):

@@ -6,7 +6,7 @@ import os
 import sys
 from collections.abc import Iterator
 from importlib import import_module
-from typing import Any, NamedTuple
+from typing import Any
 
 import click
 import msgspec
@@ -18,6 +18,7 @@ from holdfast.cli.output import emit, escape, json_option, parse_body, run_argum
 from holdfast.cli.render import clock, on_terminal, pairs, size
 from holdfast.core.errors import NotFound, UsageError
 from holdfast.core.exchange import mentioned
+from holdfast.core.named import NamedTuple
 from holdfast.core.state import RunState
 from holdfast.engine.log import chained, read_state
 from holdfast.ports import Record, Store

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import closing
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
 import click
 
@@ -17,6 +17,7 @@ from holdfast.cli.output import emit, escape, json_option, run_argument, say
 from holdfast.cli.render import paint
 from holdfast.core import stops
 from holdfast.core.errors import LogDamaged, UsageError
+from holdfast.core.named import NamedTuple
 from holdfast.engine.log import Finding, Verification, verify_run
 from holdfast.engine.transfer import check_artifacts
 from holdfast.ports import Record, Store

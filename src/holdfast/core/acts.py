@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
+from holdfast.core.named import NamedTuple
 from holdfast.core.settings import FILE, PHASES, VerifySettings, read
 
 _COMMANDS = ("tier0", "tier1", "tier2")

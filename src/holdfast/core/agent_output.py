@@ -6,11 +6,12 @@ What it hears is data: a line that is not what the profile says is skipped, and 
 from __future__ import annotations
 
 from collections import deque
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
 from holdfast.core.agents import MAX_SESSION, Find, Profile
+from holdfast.core.named import NamedTuple
 
 MAX_KEPT = 1_500_000  # characters of what was said, and of one value
 MAX_LINE = 1 << 20

@@ -9,12 +9,13 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import msgspec
 
 from holdfast.core.agent_table import SHIPPED
 from holdfast.core.errors import BadInput, TooLarge, shown
+from holdfast.core.named import NamedTuple
 
 MAX_ARGUMENT = 128 * 1024 - 1  # bytes that one item of a command line can have
 MAX_SESSION = 4096

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import NamedTuple
 
+from holdfast.core.named import NamedTuple
 from holdfast.core.stops import Limits, auto_resume, lookup
 
 

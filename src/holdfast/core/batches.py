@@ -9,8 +9,8 @@ import heapq
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple
 
+from holdfast.core.named import NamedTuple
 from holdfast.core.spec import ASIDE, OVER, Problem, Task, natural, refuse
 
 _CYCLE_TOLD = 100

@@ -7,8 +7,8 @@ known: what is proved done, what is proved not done, and what nobody can say.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
 
+from holdfast.core.named import NamedTuple
 from holdfast.core.reports import Kind
 from holdfast.core.review import Finding
 

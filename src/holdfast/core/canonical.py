@@ -9,7 +9,6 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
-import rfc8785
 
 from holdfast.core.errors import TooLarge
 from holdfast.core.plain import check_plain
@@ -28,10 +27,16 @@ def canonical(value: Any) -> bytes:
 
 def canonical_plain(value: Any) -> bytes:
     """The same for data that is known to be plain."""
-    data = _encode_sorted(value) if is_simple(value) else rfc8785.dumps(value)
+    data = _encode_sorted(value) if is_simple(value) else _dumps(value)
     if len(data) > MAX_BYTES:
         raise TooLarge("The canonical form", len(data), MAX_BYTES)
     return data
+
+
+def _dumps(value: Any) -> bytes:
+    import rfc8785  # here, because most data is simple
+
+    return rfc8785.dumps(value)
 
 
 def is_simple(value: Any) -> bool:

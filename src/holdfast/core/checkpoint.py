@@ -8,15 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from datetime import datetime
-from enum import StrEnum
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
-from holdfast.core.errors import BadInput, UsageError, shown
+from holdfast.core.errors import BadInput, shown
 from holdfast.core.events import StepCheckpointed
 from holdfast.core.ids import check_digest, is_kind
 from holdfast.core.inputs import compute_input_hash, utc_text
+from holdfast.core.named import NamedTuple
+from holdfast.core.strictness import Strictness, must_be
 from holdfast.core.wire import encode_body
 
 PRE_GENERATION_GATE, POST_CLARIFICATION, POST_GATE = "pre_generation_gate", "post_clarification", "post_gate"
@@ -34,14 +35,6 @@ class BadCheckpoint(BadInput):
         super().__init__(f"The checkpoint cannot be used: its field {field} {problem}.")
         self.field = field
         self.problem = problem
-
-
-class Strictness(StrEnum):
-    """How much a gate lets pass: everything, what does not matter, nothing."""
-
-    OFF = "off"
-    MEDIUM = "medium"
-    MAX = "max"
 
 
 class Conflict(NamedTuple):
@@ -153,7 +146,7 @@ def to_strictness(value: Any, field: str) -> Strictness:
     try:
         return Strictness(value)
     except ValueError:
-        raise BadCheckpoint(field, f"must be off, medium or max, not {shown(value, 40)}") from None
+        raise BadCheckpoint(field, must_be(value)) from None
 
 
 def read_time(value: object, field: str) -> datetime:
@@ -266,20 +259,3 @@ def blocks(strictness: Strictness, severities: Iterable[str | None]) -> bool:
     if strictness == Strictness.MAX:
         return any(True for _ in severities)
     return any(severity not in _HARMLESS for severity in severities)
-
-
-def effective_strictness(
-    call: str | None = None, step: str | None = None, mission: str | None = None, config: str | None = None
-) -> Strictness:
-    """The nearest one that is given: of the call, the step, the mission, the configuration; else medium."""
-    for level, value in (("call", call), ("step", step), ("mission", mission), ("config", config)):
-        if value is not None:
-            return _level(level, value)
-    return Strictness.MEDIUM
-
-
-def _level(level: str, value: object) -> Strictness:
-    try:
-        return to_strictness(value, "strictness")
-    except BadCheckpoint as problem:
-        raise UsageError(f"The strictness of the {level} {problem.problem}.") from None

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from string import ascii_lowercase, ascii_uppercase
-from typing import NamedTuple
 
+from holdfast.core.named import NamedTuple
 from holdfast.core.plan import resume_plan
 from holdfast.core.shapes import RunState
 from holdfast.core.signal_table import CATEGORIES, SIGNS, Sign

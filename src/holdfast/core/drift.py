@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Literal
 
-from holdfast.core.checkpoint import Strictness
 from holdfast.core.events import Drift, Verdict
+from holdfast.core.strictness import Strictness
 
 Policy = Literal["ignore", "warn", "ask", "refuse"]
 DRIFTS: tuple[Drift, ...] = (

@@ -13,7 +13,7 @@ import re
 import sys
 from collections.abc import Callable
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
@@ -29,6 +29,7 @@ from holdfast.core.errors import (
     TooLarge,
 )
 from holdfast.core.ids import check_digest, check_id, check_op
+from holdfast.core.named import NamedTuple
 from holdfast.core.plain import check_plain
 from holdfast.core.sha import hexdigest
 from holdfast.core.state import RunState, evolve

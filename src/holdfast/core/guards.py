@@ -15,9 +15,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 from holdfast.core.errors import UsageError
+from holdfast.core.named import NamedTuple
 
 OWN = ".holdfast"
 SAMPLE = 20

@@ -11,10 +11,11 @@ import re
 import shlex
 from collections.abc import Mapping
 from itertools import groupby
-from typing import Any, NamedTuple
+from typing import Any
 
 from holdfast.core.diagnosis import Diagnosis
 from holdfast.core.ids import SPEC, is_id
+from holdfast.core.named import NamedTuple
 from holdfast.core.plan import answer_commands, command, settle_commands
 from holdfast.core.shapes import RunState
 from holdfast.core.signal_table import OUTCOMES

@@ -12,12 +12,13 @@ from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, date, datetime
 from enum import Enum
 from itertools import zip_longest
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
 from holdfast.core.canonical import canonical, digest
 from holdfast.core.errors import BadInput, NotCanonical, shown
+from holdfast.core.named import NamedTuple
 from holdfast.core.plain import MAX_DEPTH, check_plain
 
 MAX_VALUES = 1_000_000

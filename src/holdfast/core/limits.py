@@ -11,7 +11,9 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta, tzinfo
 from functools import cache
-from typing import Literal, NamedTuple, TypeAlias
+from typing import Literal, TypeAlias
+
+from holdfast.core.named import NamedTuple
 
 Kind: TypeAlias = Literal["quota", "rate_limit", "auth", "network", "crash"]
 Zone: TypeAlias = Callable[[str], "tzinfo | None"]

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple
 
+from holdfast.core.named import NamedTuple
 from holdfast.core.subjects import Said, as_imported, imported_id
 
 

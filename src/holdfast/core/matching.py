@@ -7,9 +7,10 @@ it is reserved for, by author and time, and by order; and where these do not tel
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 from holdfast.core.line import Commit
+from holdfast.core.named import NamedTuple
 from holdfast.core.position import STRONG, WEAK, Found, Known, doubted, found_as
 
 CONTESTED = "but another milestone is equal to it, so it may be that one"

@@ -14,7 +14,7 @@ def check_plain(value: Any, path: str = "$", depth: int = 0) -> None:
     """Raise NotCanonical, naming the place, unless the value has one exact JSON form."""
     if depth > MAX_DEPTH:
         raise NotCanonical(path, f"it is nested more than {MAX_DEPTH} deep")
-    if _is_surely_plain(value):
+    if is_surely_plain(value):
         return
     check = _CHECKS.get(type(value))
     if check is None:
@@ -28,7 +28,7 @@ def check_text(what: str, value: object) -> None:
         raise UsageError(f"{what} is text, not {shown(value, 60)}.")
 
 
-def _is_surely_plain(value: Any) -> bool:
+def is_surely_plain(value: Any) -> bool:
     """Most data is short text and small numbers, which need no closer look."""
     kind = type(value)
     return value.isascii() if kind is str else -_EXACT <= value <= _EXACT if kind is int else value is None
@@ -56,13 +56,13 @@ def _check_dict(value: dict[Any, Any], path: str, depth: int) -> None:
             raise NotCanonical(path, f"the key {shown(key, 60)} is a {type(key).__name__}, not text")
         if not key.isascii():
             _check_text(key, path, depth)
-        if not _is_surely_plain(item) or depth == MAX_DEPTH:
+        if not is_surely_plain(item) or depth == MAX_DEPTH:
             check_plain(item, f"{path}.{key:.60}", depth + 1)
 
 
 def _check_list(value: list[Any] | tuple[Any, ...], path: str, depth: int) -> None:
     for index, item in enumerate(value):
-        if not _is_surely_plain(item) or depth == MAX_DEPTH:
+        if not is_surely_plain(item) or depth == MAX_DEPTH:
             check_plain(item, f"{path}[{index}]", depth + 1)
 
 

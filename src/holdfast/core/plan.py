@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator, Sequence
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import msgspec
 
@@ -16,6 +16,7 @@ from holdfast.core.canonical import digest
 from holdfast.core.events import DriftFound, Policy, Verdict
 from holdfast.core.ids import SPEC
 from holdfast.core.moves import REMEDIES
+from holdfast.core.named import NamedTuple
 from holdfast.core.shapes import (
     FINISHED,
     OPEN,

@@ -21,9 +21,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
-from typing import NamedTuple
 
 from holdfast.core.line import Commit, Line
+from holdfast.core.named import NamedTuple
 from holdfast.core.subjects import Said
 
 ORDER = (

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from shlex import quote
-from typing import NamedTuple
 
 from holdfast.core.canonical import digest
 from holdfast.core.events import Drift, MilestoneIndexCorrected
 from holdfast.core.fingerprint import comparable, differences
+from holdfast.core.named import NamedTuple
 from holdfast.core.position import Known, Position
 from holdfast.core.shapes import RunState, WorkspaceState
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
-from typing import Any, NamedTuple
+from typing import Any
 
 from holdfast.core.errors import UsageError
+from holdfast.core.named import NamedTuple
 
 
 class Retry(NamedTuple):

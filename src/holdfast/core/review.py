@@ -9,10 +9,11 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import holdfast.core.lean  # noqa: F401 - before msgspec
 from holdfast.core.canonical import canonical, digest
+from holdfast.core.named import NamedTuple
 from holdfast.core.reports import Issue, ReviewerReport
 from holdfast.core.statuses import severity
 

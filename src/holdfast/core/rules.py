@@ -128,11 +128,12 @@ def _step_finished(state: RunState, event: StepFinished) -> None:
 
 def _step_done_at_once(state: RunState, event: StepFinished) -> None:
     """A step that was not announced: its end is all that the log has of it."""
-    if event.attempt != 1 or event.step_id in state.steps:
+    step_id, attempt, steps, seq = event.step_id, event.attempt, state.steps, state.seq + 1
+    if attempt != 1 or step_id in steps:
         _next_attempt(state, event)
-    state.steps[event.step_id] = StepState(
+    steps[step_id] = StepState(
         "finished",
-        event.attempt,
+        attempt,
         None,
         event.input_hash,
         event.output,
@@ -140,11 +141,12 @@ def _step_done_at_once(state: RunState, event: StepFinished) -> None:
         None,
         event.code_hash,
         None,
-        state.seq + 1,
+        seq,
         event.since,
-        state.seq + 1,
+        seq,
     )
-    state.steps_open.pop(event.step_id, None)  # an earlier attempt was announced, and its process has died
+    if state.steps_open:
+        state.steps_open.pop(step_id, None)  # an earlier attempt was announced, and its process has died
     state.steps_done += 1
     state.spent.attempts += 1
 

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
+from holdfast.core.named import NamedTuple
 from holdfast.core.secret_forms import bytes_pattern, text_pattern
 
 JOIN = "[_. -]?"

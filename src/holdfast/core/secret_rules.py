@@ -6,7 +6,7 @@ A phrase rule is a whole pattern (RE2, bytes); only its groups are replaced, so 
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from holdfast.core.named import NamedTuple
 
 WORD = "A-Za-z0-9"
 SLUG = "A-Za-z0-9_-"

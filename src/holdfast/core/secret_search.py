@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from functools import cache, cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 import re2
 
 from holdfast.core import secret_names
+from holdfast.core.named import NamedTuple
 from holdfast.core.secret_forms import BASE64_RUN, HeadsInBase64, base64_forms, decode, flexible, pieces
 from holdfast.core.secret_names import ASSIGN, ASSIGN_END, FLAG, FLAG_TRIGGER, NAME, PAIR_END, harmless, looks_random
 from holdfast.core.secret_rules import ANY_TOKEN, EDGE, PHRASES, RAW_EDGE, TOKENS, TokenRule

@@ -8,14 +8,15 @@ from __future__ import annotations
 import re
 import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from holdfast.core import setting_kinds as kinds
-from holdfast.core.checkpoint import Strictness
 from holdfast.core.errors import BadFile
 from holdfast.core.guards import Scope
+from holdfast.core.named import NamedTuple
 from holdfast.core.setting_kinds import Argv, Kind
 from holdfast.core.stops import Limits
+from holdfast.core.strictness import Strictness
 
 FILE = "holdfast.toml"
 PHASES = ("test", "implement", "review")

@@ -26,6 +26,9 @@ def hexdigest(data: bytes) -> str:
 @cache
 def of_many() -> Any:
     """For who hashes a thousand events or more: by then it has won back what it took to load."""
-    import hashlib
+    try:
+        from _hashlib import openssl_sha256  # what hashlib hands on, without the rest of it
+    except ImportError:
+        from hashlib import sha256 as openssl_sha256
 
-    return hashlib.sha256
+    return openssl_sha256

@@ -21,6 +21,7 @@ STATUSES = (READY, RUNNING, STOPPED, FINISHED)
 # Effect states that leave the key free to be started again, and those that are still open.
 FREE = frozenset({"failed", "not_done"})
 OPEN = frozenset({"started", "unknown"})
+HARMLESS = ("pure", "read")  # policies of what leaves no trace
 
 
 class StepState(msgspec.Struct, gc=False):

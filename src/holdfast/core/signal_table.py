@@ -6,7 +6,7 @@ are lower-case text that is searched for as it stands.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from holdfast.core.named import NamedTuple
 
 
 class Sign(NamedTuple):

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any
 
+from holdfast.core.named import NamedTuple
 from holdfast.core.spec import ASIDE, Phase, Task, natural
 
 Plain = Any

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple
 
 from msgspec.structs import replace
 
+from holdfast.core.named import NamedTuple
 from holdfast.core.spec import (
     Checkpoint,
     Deferred,

@@ -5,7 +5,7 @@ A diagnosis is fixed text; an action is a `holdfast` command in which `{run}` is
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from holdfast.core.named import NamedTuple
 
 
 class Family(NamedTuple):

@@ -6,9 +6,10 @@ Every exit code, resume decision and diagnosis comes from here; nothing else com
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Literal, NamedTuple
+from typing import Literal
 
 from holdfast.core.ids import is_id
+from holdfast.core.named import NamedTuple
 from holdfast.core.stop_table import ALIASES, FAMILIES, STOPS, UNKNOWN, Family, Stop
 
 BY_CODE = {stop.code: stop for stop in STOPS}

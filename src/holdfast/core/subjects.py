@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Literal, NamedTuple
+from typing import Literal
 
 from holdfast.core.errors import BadInput
 from holdfast.core.ids import check_id, is_id
+from holdfast.core.named import NamedTuple
 from holdfast.core.sidecar import MAX_NUMBER, runr_id
 
 RUN, CHECKPOINT, MILESTONE = "Holdfast-Run", "Holdfast-Checkpoint", "Holdfast-Milestone"

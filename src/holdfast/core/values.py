@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
+
+from holdfast.core.named import NamedTuple
 
 SettledByProbe = Literal["done", "not_done", "unknown"]
 

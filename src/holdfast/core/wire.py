@@ -34,6 +34,10 @@ def begun_for_many() -> Any:
     return of_many()(_DOMAIN)
 
 
+def _begun(seq: int) -> Any:
+    return BEGUN if seq < _MANY else begun_for_many()
+
+
 class Redact(Protocol):
     @property
     def glance(self) -> Callable[[bytes], object]:
@@ -62,10 +66,9 @@ _TAGS = {event: (kind, event.version) for kind, event in KINDS.items()}
 _decode_object = msgspec.json.Decoder(dict[str, Any]).decode
 
 
-@cache
-def _decoder(kind: type[Event]) -> Callable[[bytes], Event]:
-    """Made at first use: a process that records one event reads few kinds."""
-    return msgspec.json.Decoder(kind).decode
+_readers: dict[
+    tuple[str, int], Callable[[bytes], Event]
+] = {}  # of present versions, made at first use: a hook reads few
 
 
 def encode(
@@ -132,7 +135,7 @@ def _too_large(event: Event, body: bytes) -> TooLarge:
 
 def chain_hash(previous: bytes, run_id: str, seq: int, kind: str, version: int, at: str, op: str, body: bytes) -> bytes:
     envelope = f"{run_id}\n{seq}\n{kind}\n{version}\n{at}\n{op}\n".encode()
-    digest = (BEGUN if seq < _MANY else begun_for_many()).copy()
+    digest = _begun(seq).copy()
     digest.update(b"".join((previous, envelope, body)))
     hashed: bytes = digest.digest()
     return hashed
@@ -140,16 +143,26 @@ def chain_hash(previous: bytes, run_id: str, seq: int, kind: str, version: int, 
 
 def decode(record: Record) -> Event:
     """The event of a record, lifted to the present version. Refuses newer and unreadable ones by name."""
+    _, _, kind, version, _, body, _, _ = record
+    read = _readers.get((kind, version))
+    try:
+        return read(body) if read is not None else _read_first(record)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as problem:
+        raise BadRecord(place(record), str(problem).rstrip(".")) from None
+
+
+def _read_first(record: Record) -> Event:
+    """The first event of its kind, one of an old version, or one that is refused."""
     known = KINDS.get(record.kind)
     if known is None:
         return _extension(record)
-    version = known.version
-    if record.version > version:
-        raise NewerSchema(place(record), record.version, version, advice=_STILL_READ)
-    try:
-        return _decoder(known)(record.body if record.version == version else _lifted(record, version))
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as problem:
-        raise BadRecord(place(record), str(problem).rstrip(".")) from None
+    if record.version > known.version:
+        raise NewerSchema(place(record), record.version, known.version, advice=_STILL_READ)
+    if record.version < known.version:
+        lifted = record._replace(version=known.version, body=_lifted(record, known.version))
+        return decode(lifted)
+    read = _readers[record.kind, record.version] = msgspec.json.Decoder(known).decode
+    return read(record.body)
 
 
 def place(record: Record) -> str:
@@ -160,10 +173,7 @@ def _extension(record: Record) -> Extension:
     if not record.kind.startswith(EXTENSION_PREFIX):
         known = "the kinds in its own docs"
         raise NewerSchema(place(record), f"with {record.kind:.60}", known, advice=_STILL_READ)
-    try:
-        return Extension(kind=record.kind, data=_decode_object(record.body), tagged=record.version)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as problem:
-        raise BadRecord(place(record), str(problem).rstrip(".")) from None
+    return Extension(kind=record.kind, data=_decode_object(record.body), tagged=record.version)
 
 
 def _lifted(record: Record, target: int) -> bytes:
@@ -200,11 +210,13 @@ LIFTS: dict[tuple[str, int], Callable[[dict[str, Any]], dict[str, Any]]] = {
 }
 
 
-def check_chain(record: Record, previous: bytes, expected: int) -> bytes:
-    """The hash of a record that follows from the one before it; raises otherwise."""
+def check_chain(record: Record, previous: bytes, expected: int, begun: Any = None) -> bytes:
+    """The hash of a record that follows from the one before it; raises otherwise. `begun` is for who knows how many come."""
     run_id, seq, kind, version, at, body, digest, op = record
     if seq != expected:
         raise SequenceGap(run_id, expected, seq)
-    if digest != chain_hash(previous, run_id, seq, kind, version, at, op, body):
+    hashed = (begun or _begun(seq)).copy()
+    hashed.update(b"".join((previous, f"{run_id}\n{seq}\n{kind}\n{version}\n{at}\n{op}\n".encode(), body)))
+    if digest != hashed.digest():
         raise ChainBroken(run_id, seq)
     return digest

@@ -8,13 +8,11 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 from weakref import WeakKeyDictionary
 
-from holdfast.core.checkpoint import Conflict, ScopeRef, StepCheckpoint, Strictness
 from holdfast.core.errors import IllegalEvent
 from holdfast.core.events import Event, Policy
 from holdfast.core.retry import Retry
 from holdfast.engine import forms
 from holdfast.engine.book import Book, Options, Part
-from holdfast.engine.effects import Ready
 from holdfast.engine.log import RunLog
 from holdfast.engine.run import CURRENT, LiveRun, no_guard
 from holdfast.engine.steps import secret_name
@@ -23,6 +21,9 @@ from holdfast.engine.waits import LONGEST_STAY
 from holdfast.ports import Store
 
 if TYPE_CHECKING:
+    from holdfast.core.checkpoint import Conflict, ScopeRef, StepCheckpoint
+    from holdfast.core.strictness import Strictness
+    from holdfast.engine.effects import Ready
     from holdfast.engine.repository import Repository
 
 
@@ -70,8 +71,8 @@ class AsyncRun(LiveRun):
         steps = self._steps
         this = steps.called(name, work, args, kwargs, retry)
         usual = steps.usual(this)
-        if not usual:
-            return await drive(steps.run(this)) if usual is None else steps.done(this)
+        if usual is not True:
+            return await drive(steps.run(this)) if usual is False else steps.done(this, usual)
         try:
             value = work(*args, **kwargs)
             if isinstance(value, Awaitable):

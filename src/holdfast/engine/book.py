@@ -14,15 +14,16 @@ from contextvars import ContextVar
 from functools import partial
 from time import monotonic
 from types import CodeType, FrameType
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
-from holdfast.core.checkpoint import Strictness
 from holdfast.core.drift import Policy
 from holdfast.core.errors import HoldfastError, IllegalEvent, LeaseError, LeaseLost, UsageError
 from holdfast.core.events import Event
+from holdfast.core.named import NamedTuple
 from holdfast.core.retry import Budget
 from holdfast.core.shapes import FINISHED, STOPPED, RunState
 from holdfast.core.stops import is_resumable, snippet
+from holdfast.core.strictness import Strictness
 from holdfast.engine.log import RunLog
 from holdfast.engine.stopping import NameClash, NotResumable, Stopped, stopped
 from holdfast.ports import Store, Workspace
@@ -124,10 +125,10 @@ class Book:
         state = self.log.state
         return Stopped(state.run_id, state.stop_reason or "interrupted") if state.status == STOPPED else error
 
-    def claim(self, name: str, work: object = None) -> None:
-        """One use of a name in this process. A step that is tried again keeps its claim."""
+    def claim(self, name: str, work: object = None, deep: int = 0) -> None:
+        """One use of a name in this process, by code above what is at least so `deep`. A step that is tried again keeps it."""
         _check_name(name)
-        place = _caller(work)
+        place = _caller(work, deep + 2)
         first = self.names.setdefault(name, place)
         if first is not place:
             raise NameClash(name, _shown(first), _shown(place))
@@ -212,9 +213,9 @@ def _check_name(name: object) -> None:
         )
 
 
-def _caller(work: object) -> Place:
+def _caller(work: object, deep: int) -> Place:
     """Where we were called from: the first frame outside of the engine. Where a thread or a loop calls us, what it was given."""
-    frame: FrameType | None = sys._getframe(2)
+    frame: FrameType | None = sys._getframe(deep)
     while frame is not None and frame.f_code.co_filename.startswith(_OWN_FILES):
         frame = frame.f_back
     if frame is None or frame.f_code.co_filename.startswith(_CALLERS):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from datetime import datetime, timedelta
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
@@ -19,7 +19,6 @@ from holdfast.core.checkpoint import (
     Conflict,
     ScopeRef,
     StepCheckpoint,
-    Strictness,
     blocks,
     from_event,
     is_small,
@@ -29,8 +28,10 @@ from holdfast.core.checkpoint import (
 from holdfast.core.errors import HoldfastError, LeaseError, UsageError, shown
 from holdfast.core.events import Event, GateBlocked, StepCheckpointed
 from holdfast.core.inputs import canonical_inputs, utc_text
+from holdfast.core.named import NamedTuple
 from holdfast.core.state import RunState
 from holdfast.core.stops import snippet
+from holdfast.core.strictness import Strictness
 from holdfast.core.wire import Redact, decode, encode_body
 from holdfast.engine.log import RunLog, read_head
 from holdfast.ports import Store

@@ -44,7 +44,7 @@ class Deed(Protocol):
     def arguments_hash(self) -> str: ...
 
 
-_SECRET = re.compile(rb"(?<=\[redacted):[a-z0-9_]+(?=\])")  # of what kind a secret was said to be
+_SECRET = rb"(?<=\[redacted):[a-z0-9_]+(?=\])"  # of what kind a secret was said to be
 
 
 class Drifting:
@@ -131,7 +131,7 @@ class Drifting:
 
     def is_same(self, before: Any, now: Any) -> bool:
         both = (before, now)
-        return None not in both and len({_SECRET.sub(b"", self._clean(given)) for given in both}) == 1
+        return None not in both and len({re.sub(_SECRET, b"", self._clean(given)) for given in both}) == 1
 
     def _clean(self, arguments: Any) -> bytes:
         return self._book.log.redact.body(canonical(arguments))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any, NamedTuple, Protocol, get_args, runtime_checkable
+from typing import Any, Protocol, get_args, runtime_checkable
 
 import msgspec
 
@@ -17,9 +17,10 @@ from holdfast.core.errors import TooLarge, UsageError, shown
 from holdfast.core.events import EffectFailed, EffectFinished, EffectSettled, EffectStarted, Policy
 from holdfast.core.keys import business_key
 from holdfast.core.moves import REMEDIES, remedy
+from holdfast.core.named import NamedTuple
 from holdfast.core.plain import check_plain
 from holdfast.core.plan import replace_command
-from holdfast.core.shapes import FREE, OPEN, EffectState
+from holdfast.core.shapes import FREE, HARMLESS, OPEN, EffectState
 from holdfast.core.values import Answer, SettledByProbe
 from holdfast.engine import forms
 from holdfast.engine.book import Book, Part
@@ -27,7 +28,6 @@ from holdfast.engine.budgets import Budgets
 from holdfast.engine.drifting import Drifting
 
 KEY_LENGTH = 40
-HARMLESS = ("pure", "read")
 _TURN = 0.005
 
 

@@ -6,12 +6,13 @@ Nothing is invented: what they did not record is not there, and a run that is he
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
 from holdfast.core.errors import HoldfastError
 from holdfast.core.events import CheckpointComplete, CheckpointStarted, Event, Extension, RunFinished, RunStarted
+from holdfast.core.named import NamedTuple
 from holdfast.core.sidecar import Sidecar
 from holdfast.core.stops import lookup
 from holdfast.core.wire import MAX_EVENT_BYTES, Redact

@@ -8,7 +8,6 @@ which the original stood is left out, so that the fork can go on.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
-from typing import NamedTuple
 
 import msgspec
 
@@ -28,10 +27,10 @@ from holdfast.core.events import (
     RunStopped,
 )
 from holdfast.core.ids import check_id
-from holdfast.core.shapes import OPEN
+from holdfast.core.named import NamedTuple
+from holdfast.core.shapes import HARMLESS, OPEN
 from holdfast.core.state import fold
 from holdfast.core.wire import Redact, decode
-from holdfast.engine.effects import HARMLESS
 from holdfast.engine.log import RunLog, World, chained
 from holdfast.ports import Record, Store
 

@@ -8,13 +8,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache, lru_cache, partial
 from types import CodeType, FunctionType
-from typing import Any, NamedTuple, get_type_hints
+from typing import Any, get_type_hints
 
 import msgspec
 
 from holdfast.core.canonical import digest
 from holdfast.core.errors import HoldfastError, NotCanonical, TooLarge, shown
-from holdfast.core.plain import check_plain
+from holdfast.core.named import NamedTuple
+from holdfast.core.plain import check_plain, is_surely_plain
 
 MAX_INLINE = 32 * 1024
 MAX_ARGUMENTS = 4 * 1024
@@ -100,6 +101,8 @@ def given(what: str, work: Callable[..., Any], args: tuple[Any, ...], kwargs: Ma
 
 def named(what: str, names: tuple[str, ...], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
     """The same for a function whose parameters are known."""
+    if not kwargs and len(args) <= len(names) and all(map(is_surely_plain, args)):
+        return dict(zip(names, args, strict=False))
     given: dict[str, Any] = {}
     for at, value in enumerate(args):
         given[names[at] if at < len(names) else str(at)] = value if type(value) in _ATOMS else _plain(value)
@@ -270,12 +273,15 @@ def _code_hash(code: CodeType) -> str | None:
 def _lines(path: str) -> Sequence[str]:
     """The lines of a source file. Most are plain ASCII files; what else there is, linecache knows, but is slow to load."""
     try:
-        with open(path, encoding="ascii") as file:
-            return file.readlines()
+        with open(path, encoding="utf-8") as file:
+            lines = file.readlines()
     except (OSError, ValueError):
-        from linecache import getlines
+        lines = []
+    if lines and all(map(str.isascii, lines)):
+        return lines
+    from linecache import getlines
 
-        return getlines(path)
+    return getlines(path)
 
 
 def _last_line(code: CodeType) -> int:

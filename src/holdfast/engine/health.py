@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from datetime import datetime
-from typing import NamedTuple
 
 from holdfast.core.errors import HoldfastError, LogDamaged, NotFound, StoreBusy, StoreUnreadable, TailLost
+from holdfast.core.named import NamedTuple
 from holdfast.engine.log import SNAPSHOT_DRIFT, verify_run
 from holdfast.ports import Head, Store
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
+from importlib import import_module
 from typing import Any
 
 import msgspec
@@ -13,14 +14,12 @@ from holdfast.core.errors import LeaseLost, UsageError
 from holdfast.core.events import EffectSettled, RunFinished, RunResumed, RunStarted, StepFailed
 from holdfast.core.inputs import canonical_inputs
 from holdfast.core.plain import check_text
-from holdfast.core.plan import plan_id
-from holdfast.core.shapes import FINISHED, RUNNING, STOPPED
+from holdfast.core.shapes import FINISHED, HARMLESS, RUNNING, STOPPED
 from holdfast.core.stops import is_resumable
 from holdfast.core.values import Message
 from holdfast.engine.book import Book, Part, reason_of
 from holdfast.engine.budgets import Budgets
 from holdfast.engine.drifting import Drifting, read_artifact
-from holdfast.engine.effects import HARMLESS
 from holdfast.engine.keeper import Keeper
 from holdfast.engine.stopping import NotResumable, PlanChanged, Stopped
 from holdfast.engine.waits import Waits
@@ -85,7 +84,8 @@ class Life:
     def begin(self) -> Part:
         book, state = self._book, self._book.state
         self._budgets.begin()
-        clean = book.log.redact.body(canonical_inputs(self._inputs))
+        given = canonical_inputs(self._inputs)
+        clean = book.log.redact.body(given) if self._inputs else given
         if state.seq == 0:
             yield from self._start(clean)
         else:
@@ -103,12 +103,17 @@ class Life:
             return
         if state.status == STOPPED and state.stop_reason is not None and not is_resumable(state.stop_reason):
             raise NotResumable(state.run_id, f"it stopped for {state.stop_reason}, which is for good")
-        approved = book.options.approved
-        if approved is not None and approved.partition(".")[0] != (present := plan_id(state, book.log.head)):
-            raise PlanChanged(state.run_id, approved, present)
+        if book.options.approved is not None:
+            self._check_plan(book.options.approved)
         yield partial(book.record, RunResumed(epoch=book.log.lease.epoch, was=state.stop_reason or state.status))
         yield from self._waits.hear(book.log.store.messages(book.log.run_id, self._heard))
         yield from self._compare_inputs(clean)
+
+    def _check_plan(self, approved: str) -> None:
+        book = self._book
+        plan_id = import_module("holdfast.core.plan").plan_id  # only `holdfast resume` has approved one
+        if approved.partition(".")[0] != (present := plan_id(book.state, book.log.head)):
+            raise PlanChanged(book.log.run_id, approved, present)
 
     def _start(self, clean: bytes) -> Part:
         book = self._book

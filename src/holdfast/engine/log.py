@@ -6,10 +6,11 @@ A `RunLog` that failed in mid-append does not guess: it reads the log again befo
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import NamedTuple
+from typing import Any
 
 from holdfast.core.errors import BadFile, HoldfastError, LogDamaged, NewerSchema, NotFound
-from holdfast.core.events import Event
+from holdfast.core.events import Event, RunResumed
+from holdfast.core.named import NamedTuple
 from holdfast.core.state import FINISHED, STOPPED, RunState, evolve, projection, seal, snapshot, unseal
 from holdfast.core.wire import BEGUN, GENESIS, Plainly, Redact, begun_for_many, check_chain, decode, encode
 from holdfast.ports import Append, Head, Lease, Owner, Record, Sql, Store
@@ -17,9 +18,10 @@ from holdfast.ports import Append, Head, Lease, Owner, Record, Sql, Store
 TTL = 30.0
 SNAPSHOT_EVERY = 500
 FEW = 32  # events that a process records before the quicker hash is worth loading
+_LOOK, _WORTH_IT = 500, 800  # events after which a reader asks how many are left, and those that make it worth loading
 SNAPSHOT_DRIFT = "snapshot_drift"
 AT_REST = (STOPPED, FINISHED)
-
+_PLAINLY = Plainly()
 
 _tuple = tuple.__new__  # what a NamedTuple does in the end, without its frame
 
@@ -49,7 +51,7 @@ class RunLog:
         self.run_id = run_id
         self.world = world
         self._new_op, self._now = world.new_op, world.now
-        self.redact = redact if redact is not None else Plainly()
+        self.redact = redact if redact is not None else _PLAINLY
         self.lease: Lease = store.take(run_id, world.owner, ttl)
         self._trust_snapshot = trust_snapshot
         self._sure = self.busy = False
@@ -85,14 +87,23 @@ class RunLog:
         state = self._state
         if self._few:
             self._count()
+        event = events[0]
+        redact = self.redact if type(event) is not RunResumed else self._redact_for(event)
         record, seen = encode(
-            events[0], self.run_id, state.seq + 1, self._head, self._now(), self._new_op(), self.redact, self._begun
+            event, self.run_id, state.seq + 1, self._head, self._now(), self._new_op(), redact, self._begun
         )
         evolve(state, seen)
         self.store.append(self.lease, (record,), projection(state))
         self._head = record.hash
         self._sure = True
         return state
+
+    def _redact_for(self, event: Event) -> Redact:
+        """What says only what this log says already brings no secret in, so a run is resumed without a search for any."""
+        if type(event) is not RunResumed:
+            return self.redact
+        said = RunResumed(epoch=self.lease.epoch, was=self._state.stop_reason or self._state.status)
+        return _PLAINLY if event == said else self.redact
 
     def _count(self) -> None:
         self._few -= 1
@@ -108,7 +119,7 @@ class RunLog:
         state, head = self._state, self._head
         records: list[Record] = []
         for event in events:
-            record, seen = encode(event, self.run_id, state.seq + 1, head, at, op, self.redact, begun)
+            record, seen = encode(event, self.run_id, state.seq + 1, head, at, op, self._redact_for(event), begun)
             evolve(state, seen)
             records.append(record)
             head = record.hash
@@ -169,11 +180,19 @@ def read_head(store: Store, run_id: str, *, trust_snapshot: bool = False) -> tup
     """
     state, head = (trust_snapshot and _from_snapshot(store, run_id)) or (RunState(run_id=run_id), GENESIS)
     began = place = state.seq
+    begun, look = BEGUN, began + _LOOK
     for record in store.read(run_id, after=began):  # what `chained` does, without a generator more for each event
         place += 1
-        head = check_chain(record, head, place)
+        head = check_chain(record, head, place, begun)
         evolve(state, decode(record))
+        if place == look:
+            begun = _begun_for(store.head(run_id), place)
     return state, head, began
+
+
+def _begun_for(head: Head | None, place: int) -> Any:
+    """By how much there is still to hash: the quicker hash takes as long to load as it saves in that many events."""
+    return begun_for_many() if head is not None and head.seq - place > _WORTH_IT else BEGUN
 
 
 def _from_snapshot(store: Store, run_id: str) -> tuple[RunState, bytes] | None:

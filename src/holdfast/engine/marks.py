@@ -7,7 +7,8 @@ from functools import partial
 from typing import Any
 
 from holdfast.core.canonical import digest
-from holdfast.core.checkpoint import BadCheckpoint, Conflict, ScopeRef, StepCheckpoint, Strictness
+from holdfast.core.checkpoint import BadCheckpoint, Conflict, ScopeRef, StepCheckpoint
+from holdfast.core.strictness import Strictness
 from holdfast.engine import checkpoints
 from holdfast.engine.book import Book, Part
 

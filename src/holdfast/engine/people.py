@@ -7,7 +7,7 @@ to cancel is then to leave it a message, and to settle is refused.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
@@ -22,6 +22,7 @@ from holdfast.core.events import (
     RunResumed,
     SettledAs,
 )
+from holdfast.core.named import NamedTuple
 from holdfast.core.plain import check_plain
 from holdfast.core.plan import Plan, plan_id, resume_plan
 from holdfast.core.retry import seconds_until

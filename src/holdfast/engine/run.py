@@ -9,11 +9,11 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextvars import ContextVar, Token
+from functools import cached_property
 from importlib import import_module
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-from holdfast.core.checkpoint import Conflict, ScopeRef, StepCheckpoint, Strictness
 from holdfast.core.errors import LeaseLost
 from holdfast.core.events import NoteRecorded, Policy
 from holdfast.core.plain import check_text
@@ -23,16 +23,18 @@ from holdfast.engine import forms
 from holdfast.engine.book import Book, Options, Part, drive
 from holdfast.engine.budgets import Budgets
 from holdfast.engine.drifting import Drifting
-from holdfast.engine.effects import Effects, Ready
 from holdfast.engine.life import Life
 from holdfast.engine.log import RunLog
-from holdfast.engine.marks import Marks
 from holdfast.engine.retelling import Retelling
 from holdfast.engine.steps import Steps, secret_name
 from holdfast.engine.stopping import Stopped
 from holdfast.engine.waits import LONGEST_STAY, Waits
 
 if TYPE_CHECKING:
+    from holdfast.core.checkpoint import Conflict, ScopeRef, StepCheckpoint
+    from holdfast.core.strictness import Strictness
+    from holdfast.engine.effects import Effects, Ready
+    from holdfast.engine.marks import Marks
     from holdfast.engine.repository import Repository
     from holdfast.ports import Record
 
@@ -52,11 +54,19 @@ class LiveRun:
         self._retelling = Retelling(book)
         self._budgets = Budgets(book, self._retelling)
         self._steps = Steps(book, drifting, self._budgets)
-        self._effects = Effects(book, self._budgets, drifting)
         self._waits = Waits(book, drifting)
-        self._marks = Marks(book, mission_id, inputs)
         self._life = Life(book, drifting, self._waits, self._budgets, mission_id, inputs, title)
         self._token: Token[LiveRun | None] | None = None
+
+    @cached_property
+    def _effects(self) -> Effects:
+        made: Effects = _part("effects").Effects(self._book, self._budgets, self._drifting)
+        return made
+
+    @cached_property
+    def _marks(self) -> Marks:
+        made: Marks = _part("marks").Marks(self._book, self.mission_id, self.inputs)
+        return made
 
     def _begin_watching(self, announce: Callable[[], Any]) -> None:
         self._life.watch(announce)
@@ -65,7 +75,7 @@ class LiveRun:
     def _open_repository(
         self, drive: Callable[[Part], Any], path: str, allow: Sequence[str], deny: Sequence[str], ignored: Sequence[str]
     ) -> Part:
-        opened = import_module("holdfast.engine.repository").open_repository  # most runs have none
+        opened = _part("repository").open_repository
         return opened(self._book, self._drifting, drive, path, allow, deny, ignored)  # type: ignore[no-any-return]
 
     def _forget(self) -> None:
@@ -135,8 +145,8 @@ class Run(LiveRun):
         steps = self._steps
         this = steps.called(name, work, args, kwargs, retry)
         usual = steps.usual(this)
-        if not usual:
-            return drive(steps.run(this)) if usual is None else steps.done(this)  # type: ignore[no-any-return]
+        if usual is not True:
+            return drive(steps.run(this)) if usual is False else steps.done(this, usual)  # type: ignore[no-any-return]
         try:
             form = forms.result(f"step {name}", work(*args, **kwargs), this.declared)
         except BaseException as error:
@@ -251,6 +261,11 @@ class Run(LiveRun):
             drive(self._life.end(error, self._book.names))
         finally:
             self._life.close()
+
+
+def _part(name: str) -> Any:
+    """What many runs never use, loaded by the first call of it."""
+    return import_module(f"holdfast.engine.{name}")
 
 
 def no_guard() -> None:

@@ -6,7 +6,7 @@ Resume is start with a longer log: `run` is the only way in, and there is one lo
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
@@ -28,6 +28,7 @@ from holdfast.core.events import (
     StepStarted,
 )
 from holdfast.core.moves import REMEDIES, Begin, Finish, Move, Rest, Settle, next_move, remedy
+from holdfast.core.named import NamedTuple
 from holdfast.core.plain import check_plain
 from holdfast.core.state import FINISHED, FREE, EffectState, RunState
 from holdfast.core.stops import snippet

@@ -126,32 +126,33 @@ class Steps:
         retry: Retry | int | None,
     ) -> Call:
         """One use of the name, and what the step is given. Refuses what could not be stored."""
-        self._book.claim(name, work)
-        what = f"step {name}"
+        self._book.claim(name, work, 1)  # below a face of the run
         shape = forms.shape_of(work)
-        given = forms.named(what, shape.names, args, kwargs)
-        clean = canonical_plain(given)
-        if not _NUMBERS.issuperset(map(type, given.values())):
+        arguments: Any = forms.named("step " + name, shape.names, args, kwargs)
+        clean = canonical_plain(arguments)
+        if not _NUMBERS.issuperset(map(type, arguments.values())):
             clean = self._book.log.redact.body(clean)
+            arguments = forms.kept(arguments)
         if type(shape.declared) is str:
-            raise forms.Unstorable(f"The result of {what}", shape.declared)
-        arguments = forms.kept(given) if len(clean) <= forms.MAX_ARGUMENTS else None
+            raise forms.Unstorable(f"The result of step {name}", shape.declared)
+        if len(clean) > forms.MAX_ARGUMENTS:
+            arguments = None
         tries = ONCE if retry is None else as_retry(retry)
         return Call(name, work, args, kwargs, tries, arguments, hexdigest(clean), shape)
 
-    def usual(self, this: Call) -> bool | None:
-        """True: it begins, and is one event when it ends. False: it is done. None: there is more to it, see `run`."""
+    def usual(self, this: Call) -> StepState | bool:
+        """True: it begins, and is one event when it ends. A state: it is `done`. False: there is more to it, see `run`."""
         book = self._book
         if book.wish is not None or this.retry is not ONCE or self._budgets.limited:
-            return None
+            return False
         with book.lock:
             state = book.log.state
             known = state.steps.get(this.name)
             if known is not None:
                 same = known.input_hash == this.input_hash and known.code_hash == this.code_hash
-                return False if same and known.status == "finished" else None
+                return known if same and known.status == "finished" else False
             if state.status != RUNNING:
-                return None
+                return False
             book.guard()
             book.anew = True
             this.begin(state.seq)
@@ -165,16 +166,16 @@ class Steps:
             yield from book.boundary()
         known = book.state.steps.get(this.name)
         if known is not None and known.status == "finished" and not (yield from self._drifting.of_step(this, known)):
-            return self.done(this)
+            return self.done(this, book.log.state.steps[this.name])
         return (yield from self._execute(this, known))
 
-    def done(self, this: Call) -> Any:
+    def done(self, this: Call, known: StepState) -> Any:
         """What it gave when it was done."""
-        known = self._book.log.state.steps[this.name]
         for going in list(self._going.values()) if self._going else ():
             going.since = min(going.since, known.since or known.seq - 1)  # it may be one of theirs
-        stored = forms.again(known.output)
-        if known.artifact is not None:
+        if known.artifact is None:
+            stored = forms.again(known.output)
+        else:
             stored = msgspec.json.decode(self._book.log.store.get_artifact(known.artifact))
         return stored if this.declared is None else forms.read(f"step {this.name}", stored, this.declared)
 

@@ -12,7 +12,7 @@ import stat
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import BinaryIO, NamedTuple
+from typing import BinaryIO
 
 import msgspec
 
@@ -27,6 +27,7 @@ from holdfast.core.errors import (
     SequenceConflict,
 )
 from holdfast.core.exchange import ARTIFACT_START, MAX_ARTIFACT_LINE, MAX_LINE, Artifact, End, Header, Reader
+from holdfast.core.named import NamedTuple
 from holdfast.core.state import projection
 from holdfast.core.wire import EXTENSION_PREFIX, GENESIS, place
 from holdfast.engine.log import TTL, Finding, World, chained

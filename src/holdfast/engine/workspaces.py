@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import NamedTuple
 
 import msgspec
 
@@ -24,6 +23,7 @@ from holdfast.core.events import (
     Event,
 )
 from holdfast.core.guards import Judgement, Scope
+from holdfast.core.named import NamedTuple
 from holdfast.core.repo_drift import already, next_index
 from holdfast.core.shapes import RUNNING, WorkspaceState
 from holdfast.core.sidecar import SCHEMA_VERSION, Sidecar

@@ -12,9 +12,10 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import IO, Any, NamedTuple, cast
+from typing import IO, Any, cast
 
 from holdfast.core.errors import HoldfastError
+from holdfast.core.named import NamedTuple
 from holdfast.ports import Lease, Projection, Record, Store
 
 PATIENCE = 60.0  # seconds without an end after which a child is called hung

@@ -12,8 +12,9 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
+from holdfast.core.named import NamedTuple
 from holdfast.testing.scripted_agent import read_ledger
 from holdfast.testing.workshop import BATCHES, FOLDER, TASKS, Task, Workshop, report, write
 

@@ -14,10 +14,11 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import psutil
 
+from holdfast.core.named import NamedTuple
 from holdfast.testing.demo import PATIENCE, ChildFailed, whole_lines
 from holdfast.testing.demo_counts import Look
 from holdfast.testing.workshop import AGENT_FILE, BATCHES, SPEC, Workshop

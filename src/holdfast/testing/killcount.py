@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Literal, NamedTuple, TypeAlias
+from typing import Literal, TypeAlias
 
 from holdfast.core import stops
+from holdfast.core.named import NamedTuple
 from holdfast.testing.killlook import Effect, Left
 from holdfast.testing.killpoints import BEGIN, COMMIT, END, KILL, Note
 

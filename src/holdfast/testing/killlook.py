@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple
 
 import msgspec
 
 from holdfast.core.events import DriftFound, Event, StepFinished
+from holdfast.core.named import NamedTuple
 from holdfast.core.shapes import FINISHED, EffectState, RunState
 from holdfast.core.state import fold
 from holdfast.core.wire import GENESIS, check_chain, decode

@@ -15,12 +15,12 @@ import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import AbstractContextManager, suppress
-from typing import NamedTuple
 
 import msgspec
 
 from holdfast.core import stops
 from holdfast.core.errors import HoldfastError, NotFound, UsageError
+from holdfast.core.named import NamedTuple
 from holdfast.ports import Store
 from holdfast.testing.killcount import Baseline, Trial, Verdict, compare, is_blocked, judge
 from holdfast.testing.killlook import Left, look

@@ -10,7 +10,9 @@ import json
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
+
+from holdfast.core.named import NamedTuple
 
 JSON = dict[str, Any]
 SHELLS = ("exec_command", "shell_command", "shell", "bash", "local_shell", "run_shell_command", "Bash")

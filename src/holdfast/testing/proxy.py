@@ -11,7 +11,9 @@ import threading
 import time
 from contextlib import suppress
 from types import TracebackType
-from typing import Literal, NamedTuple
+from typing import Literal
+
+from holdfast.core.named import NamedTuple
 
 Direction = Literal["up", "down"]
 CHUNK = 65536

@@ -12,7 +12,7 @@ import itertools
 import random
 from collections import Counter
 from collections.abc import Callable, Generator
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from holdfast.core.errors import (
     HoldfastError,
@@ -38,6 +38,7 @@ from holdfast.core.events import (
     StepFinished,
     StepStarted,
 )
+from holdfast.core.named import NamedTuple
 from holdfast.core.state import FINISHED, READY, RUNNING, STOPPED, RunState
 from holdfast.ports import Lease, Owner, Store
 from holdfast.testing.simulation_link import FAULTS, Crash, Link, Packet

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple, Protocol, Self, TypeVar, cast
+from typing import Protocol, Self, TypeVar, cast
 
 from holdfast.core.errors import StoreUnavailable
+from holdfast.core.named import NamedTuple
 from holdfast.ports import Append, Head, Lease, Message, Owner, Projection, Record, Sql
 from holdfast.testing.simulation_model import Model
 

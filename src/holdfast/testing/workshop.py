@@ -11,8 +11,9 @@ import os
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
+from holdfast.core.named import NamedTuple
 from holdfast.testing import scripted_agent
 
 SPEC = "text-kit"

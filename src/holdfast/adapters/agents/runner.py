@@ -14,7 +14,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import IO, Literal, NamedTuple, TypeAlias
+from typing import IO, Literal, TypeAlias
 
 import msgspec
 import psutil
@@ -23,6 +23,7 @@ from holdfast.adapters.agents.life import Life
 from holdfast.adapters.agents.output import Lines, Log
 from holdfast.adapters.processes import GRACE, NONCE, Tree, identify, put, record
 from holdfast.core.errors import HoldfastError
+from holdfast.core.named import NamedTuple
 from holdfast.core.redact import Redactor
 
 OUTPUT, PROMPT = "output.log", "prompt.txt"

@@ -6,7 +6,6 @@ import os
 from collections.abc import Mapping
 from contextlib import suppress
 from datetime import datetime, tzinfo
-from typing import NamedTuple
 from zoneinfo import ZoneInfo
 
 import msgspec
@@ -18,6 +17,7 @@ from holdfast.adapters.agents.runner import OUTPUT, PROMPT, Ears, Order, Outcome
 from holdfast.core.agent_output import Listener, Said
 from holdfast.core.agents import Places, Profile, call, filled, hinted
 from holdfast.core.limits import LAST_LINES, Trouble, classify
+from holdfast.core.named import NamedTuple
 from holdfast.core.redact import Redactor
 from holdfast.core.reports import MAX_BYTES, Kind, Report, Unreadable, extract
 

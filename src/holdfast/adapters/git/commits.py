@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Literal, NamedTuple
+from typing import Literal
 
 from holdfast.adapters.git.history_log import commits_of, fork_of, is_shallow, read_line
 from holdfast.adapters.git.history_patches import MOST, by_value, name_patches
@@ -23,6 +23,7 @@ from holdfast.adapters.git.repo import GitWorkspace
 from holdfast.adapters.probes.git_runner import Git
 from holdfast.core.errors import shown
 from holdfast.core.line import Commit, Line
+from holdfast.core.named import NamedTuple
 from holdfast.core.position import Known
 
 Kind = Literal["own", "parent", "ancestor", "rewritten", "unknown", "absent"]

@@ -11,12 +11,12 @@ import stat
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from tempfile import TemporaryDirectory
-from typing import NamedTuple
 
 from holdfast.adapters.git.ws_desk import Desk, open_desk
 from holdfast.adapters.git.ws_gather import Gathered, Policy, gather
 from holdfast.adapters.git.ws_scan import Own, joined, shown
 from holdfast.adapters.probes.git_runner import Git
+from holdfast.core.named import NamedTuple
 
 WHOLE = Policy(largest=1 << 62)  # no file is too large to count
 _RAW = ("diff-tree", "-r", "-z", "--raw", "--no-renames", "--no-ext-diff", "--ignore-submodules=none")

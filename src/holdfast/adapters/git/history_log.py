@@ -5,11 +5,11 @@ from __future__ import annotations
 import copy
 import os
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
 
 from holdfast.adapters.probes.common import EffectError
 from holdfast.adapters.probes.git_runner import Git, complaint
 from holdfast.core.line import Commit, Line
+from holdfast.core.named import NamedTuple
 from holdfast.core.sidecar import is_sha
 from holdfast.core.subjects import Said, names_in, read_message
 

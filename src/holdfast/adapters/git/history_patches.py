@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple
 
 from holdfast.adapters.git.history_log import facts_of, wide
 from holdfast.adapters.probes.common import EffectError
 from holdfast.adapters.probes.git_runner import Git, complaint
+from holdfast.core.named import NamedTuple
 from holdfast.core.stops import snippet
 
 MOST = 1000  # commits whose changes are named in one search

@@ -19,12 +19,12 @@ import hashlib
 import os
 import re
 import stat
-from typing import NamedTuple
 
 from holdfast.adapters.git.plain_files import Folder, opened
 from holdfast.adapters.probes.common import EffectError, hold
 from holdfast.adapters.probes.git_runner import Git, complaint
 from holdfast.core.errors import BadFile, HoldfastError
+from holdfast.core.named import NamedTuple
 
 TRAILER = "Holdfast-Checkpoint"
 KEPT = ".before-holdfast"

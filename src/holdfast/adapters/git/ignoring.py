@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Sequence
-from typing import Literal, NamedTuple
+from typing import Literal
 
 from holdfast.adapters.git.plain_files import Folder, Plain, opened
 from holdfast.adapters.probes.common import EffectError, hold
 from holdfast.adapters.probes.git_runner import Git, complaint, find_repository
 from holdfast.adapters.probes.programs import Finished
 from holdfast.core.errors import BadFile, HoldfastError
+from holdfast.core.named import NamedTuple
 
 FOLDER = ".holdfast"
 RULE = b".holdfast/"

@@ -10,7 +10,6 @@ import copy
 import os
 import re
 from collections.abc import Collection, Sequence
-from typing import NamedTuple
 
 from holdfast.adapters.git.repo import GitWorkspace
 from holdfast.adapters.git.tree_put import PutRefused, put_tree
@@ -20,6 +19,7 @@ from holdfast.adapters.git.ws_objects import Maker
 from holdfast.adapters.probes.common import EffectError
 from holdfast.adapters.probes.git_runner import Git, check_id, complaint
 from holdfast.core.errors import HoldfastError
+from holdfast.core.named import NamedTuple
 
 __all__ = ["MergeConflict", "Merged", "PutRefused", "merge", "put"]
 

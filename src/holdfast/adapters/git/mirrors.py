@@ -6,11 +6,11 @@ The same search as with a log, with the sidecars as its records.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from typing import NamedTuple
 
 from holdfast.adapters.git.history import Search, first_parent
 from holdfast.adapters.probes.git_runner import Git
 from holdfast.core.line import Commit, Line
+from holdfast.core.named import NamedTuple
 from holdfast.core.position import WEAK, Found, Known, Position, answer, nowhere
 from holdfast.core.sidecar import runr_id
 from holdfast.core.subjects import PREFIX

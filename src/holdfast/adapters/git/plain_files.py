@@ -9,10 +9,10 @@ import os
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from typing import NamedTuple
 
 from holdfast.adapters.ledger import write_all
 from holdfast.core.errors import BadFile, TooLarge
+from holdfast.core.named import NamedTuple
 
 LARGEST = 8 * 1024 * 1024
 DRAFT = ".holdfast-new"  # the end of the name of a file that is being written

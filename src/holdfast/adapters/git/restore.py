@@ -13,7 +13,6 @@ import stat
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from tempfile import TemporaryDirectory
-from typing import NamedTuple
 
 from holdfast.adapters.git import ws_modes
 from holdfast.adapters.git.restore_plan import Plan, RestoreRefused, elsewhere, plan_of, refuse_in_the_way
@@ -41,6 +40,7 @@ from holdfast.adapters.git.ws_scan import GITLINK, KINDS, Change
 from holdfast.adapters.probes.git_locks import wait_for_index
 from holdfast.adapters.probes.git_runner import Git, complaint, find_repository
 from holdfast.core.errors import HoldfastError, UsageError
+from holdfast.core.named import NamedTuple
 
 __all__ = ["OtherHead", "RestoreRefused", "Restored", "in_place", "into_worktree", "is_free", "preview"]
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
 
 from holdfast.adapters.git.ignoring import check_ignore
 from holdfast.adapters.git.tree_put import check_out, git_in
@@ -13,6 +12,7 @@ from holdfast.adapters.git.workspace import Snapshot
 from holdfast.adapters.git.ws_desk import Desk
 from holdfast.adapters.git.ws_scan import GITLINK, LeftOut
 from holdfast.core.errors import HoldfastError
+from holdfast.core.named import NamedTuple
 
 
 class RestoreRefused(HoldfastError):

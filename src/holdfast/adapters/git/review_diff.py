@@ -9,7 +9,6 @@ from __future__ import annotations
 import copy
 import os
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
 
 from holdfast.adapters.git.content import Content, Difference, content_of, differences, looking
 from holdfast.adapters.git.repo import GitWorkspace
@@ -18,6 +17,7 @@ from holdfast.adapters.git.ws_gather import Policy
 from holdfast.adapters.git.ws_scan import KINDS
 from holdfast.adapters.probes.git_runner import Git
 from holdfast.core.errors import shown
+from holdfast.core.named import NamedTuple
 
 LARGEST = 1024 * 1024  # bytes of a file, before and after, whose lines are shown
 KEPT = Policy()  # a file that no snapshot holds is named, not read

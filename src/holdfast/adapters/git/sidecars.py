@@ -13,10 +13,10 @@ import re
 import stat
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
-from typing import NamedTuple
 
 from holdfast.adapters.ledger import write_all
 from holdfast.core.errors import HoldfastError
+from holdfast.core.named import NamedTuple
 from holdfast.core.sidecar import ENDING, MAX_BYTES, BadSidecar, Sidecar, file_name, from_bytes, from_runr, to_bytes
 from holdfast.core.stops import snippet
 

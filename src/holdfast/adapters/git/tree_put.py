@@ -13,7 +13,6 @@ import os
 import stat
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from typing import NamedTuple
 
 from holdfast.adapters.git.content import Difference, differences
 from holdfast.adapters.git.workspace import object_format
@@ -25,6 +24,7 @@ from holdfast.adapters.ledger import sync_folder
 from holdfast.adapters.probes.git_config import filters_of_repository
 from holdfast.adapters.probes.git_runner import Git
 from holdfast.core.errors import HoldfastError
+from holdfast.core.named import NamedTuple
 
 LINK, RUNS = b"120000", b"100755"
 OLD, NEW = "old", "new"

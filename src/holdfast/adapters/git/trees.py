@@ -11,7 +11,7 @@ import os
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import msgspec
 
@@ -42,6 +42,7 @@ from holdfast.adapters.git.ws_scan import GITLINK, shown
 from holdfast.adapters.probes.common import EffectError
 from holdfast.adapters.probes.git_runner import Git, check_id, complaint, find_repository
 from holdfast.core.errors import NotFound, UsageError
+from holdfast.core.named import NamedTuple
 
 __all__ = ["Collected", "Left", "TaskTrees", "TreeRefused", "changed_behind", "refs_moved", "undo"]
 

@@ -21,7 +21,6 @@ from __future__ import annotations
 
 import os
 from tempfile import TemporaryDirectory
-from typing import NamedTuple
 
 from holdfast.adapters.git import ws_facts, ws_modes
 from holdfast.adapters.git.ws_desk import (
@@ -41,6 +40,7 @@ from holdfast.adapters.probes.common import EffectError
 from holdfast.adapters.probes.git_runner import Git, check_id, complaint
 from holdfast.core import ids
 from holdfast.core.errors import InvalidId, NotFound
+from holdfast.core.named import NamedTuple
 
 __all__ = [
     "DEFAULT",

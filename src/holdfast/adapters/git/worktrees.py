@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 import shlex
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
 
 from holdfast.adapters.probes.common import EffectError
 from holdfast.adapters.probes.git_runner import Git, complaint, find_repository
+from holdfast.core.named import NamedTuple
 
 GONE = "its folder is gone. If you moved it, run `git worktree repair` in it; if not, let git forget it"
 PRUNE = "git worktree prune"

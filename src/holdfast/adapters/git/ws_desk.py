@@ -16,13 +16,13 @@ import time
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import NamedTuple
 
 from holdfast.adapters.ledger import read_all, write_all
 from holdfast.adapters.probes.common import EffectError, wait_for
 from holdfast.adapters.probes.git_runner import Git, Repository, complaint
 from holdfast.adapters.probes.programs import Finished, Limits
 from holdfast.core.errors import HoldfastError, UsageError
+from holdfast.core.named import NamedTuple
 
 HOME = "holdfast"
 NEW_INDEX = "index-new"  # what is about to become the user's index; while it has a second name, that is index.lock

@@ -11,13 +11,13 @@ import json
 import os
 from collections.abc import Iterable
 from contextlib import suppress
-from typing import NamedTuple
 
 from holdfast.adapters.git.ws_convert import attribute_files
 from holdfast.adapters.git.ws_desk import Desk, IndexFile, make_file, stamp_of
 from holdfast.adapters.git.ws_touched import touched
 from holdfast.adapters.ledger import read_all
 from holdfast.adapters.probes.git_runner import Git, Repository
+from holdfast.core.named import NamedTuple
 
 REFS = "refs/holdfast/checkpoints/"
 LAST = "last.json"

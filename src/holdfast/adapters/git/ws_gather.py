@@ -10,7 +10,6 @@ import os
 import re
 import stat
 from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple
 
 from holdfast.adapters.git.ws_closed import closed_folders
 from holdfast.adapters.git.ws_convert import Conversion
@@ -36,6 +35,7 @@ from holdfast.adapters.git.ws_submodules import strangers
 from holdfast.adapters.probes.git_config import filters_of_repository
 from holdfast.adapters.probes.git_runner import complaint
 from holdfast.core.guards import matches
+from holdfast.core.named import NamedTuple
 
 ATTEMPTS = 3  # files come and go while they are read
 _KINDS = {

@@ -14,7 +14,6 @@ import secrets
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from typing import NamedTuple
 
 from holdfast.adapters.git.ws_desk import (
     WorkspaceError,
@@ -29,6 +28,7 @@ from holdfast.adapters.git.ws_facts import REFS
 from holdfast.adapters.ledger import read_all, sync_folder, write_all
 from holdfast.adapters.probes.common import wait_for
 from holdfast.adapters.probes.git_runner import Git
+from holdfast.core.named import NamedTuple
 
 MARK = "restoring-"
 BOUND = "holdfast-restoring"

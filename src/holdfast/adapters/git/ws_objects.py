@@ -8,9 +8,9 @@ import struct
 import zlib
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
-from typing import NamedTuple
 
 from holdfast.core.errors import HoldfastError, UsageError
+from holdfast.core.named import NamedTuple
 
 IDENTITY = b"Holdfast <holdfast@localhost>"
 _TYPES = {"commit": 1, "tree": 2, "blob": 3}

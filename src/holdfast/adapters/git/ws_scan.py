@@ -9,9 +9,10 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from holdfast.adapters.probes.git_runner import Git
+from holdfast.core.named import NamedTuple
 
 OWN = b".holdfast"
 ABSENT, GITLINK = b"000000", b"160000"

@@ -16,12 +16,13 @@ import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar, Literal
 
 from holdfast.adapters.ledger import sync_folder, write_all
 from holdfast.adapters.probes.common import EffectError, check_key, mark_of, sure
 from holdfast.core.canonical import digest
 from holdfast.core.errors import UsageError
+from holdfast.core.named import NamedTuple
 from holdfast.core.values import Answer
 
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC

@@ -10,7 +10,7 @@ import os
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar, Literal
 
 from holdfast.adapters.probes.common import PATIENCE, EffectError, hold, mark_of
 from holdfast.adapters.probes.git_index import Stage, left_behind, mend
@@ -24,6 +24,7 @@ from holdfast.adapters.probes.git_runner import (
     find_repository,
 )
 from holdfast.core.canonical import digest, digest_of
+from holdfast.core.named import NamedTuple
 from holdfast.core.values import Answer
 
 __all__ = ["GitBranch", "GitCommit", "GitPush", "GitTag"]

@@ -12,7 +12,6 @@ import stat
 import time
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import NamedTuple
 
 from holdfast.adapters.ledger import read_all, write_all
 from holdfast.adapters.probes.common import EffectError
@@ -20,6 +19,7 @@ from holdfast.adapters.probes.git_config import filters_of_repository
 from holdfast.adapters.probes.git_locks import clear_forsaken, wait_for_index
 from holdfast.adapters.probes.git_runner import Git, check_id
 from holdfast.core.errors import UsageError
+from holdfast.core.named import NamedTuple
 
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _MAKE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC

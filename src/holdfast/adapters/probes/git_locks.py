@@ -12,9 +12,9 @@ import shlex
 import time
 from collections.abc import Iterator
 from contextlib import suppress
-from typing import NamedTuple
 
 from holdfast.adapters.probes.git_runner import Repository
+from holdfast.core.named import NamedTuple
 
 WHILE = 1.0  # seconds; a git that lives holds such a lock for a moment
 INDEX_PATIENCE = 8.0  # seconds; less than others wait for us

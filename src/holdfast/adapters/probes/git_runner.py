@@ -12,7 +12,6 @@ import re
 import stat
 import sys
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
 
 from holdfast.adapters.ledger import sync_folder
 from holdfast.adapters.probes.common import EffectError
@@ -28,6 +27,7 @@ from holdfast.adapters.probes.git_config import (
 )
 from holdfast.adapters.probes.programs import Finished, Limits, find_program, run, search_path
 from holdfast.core.errors import UsageError
+from holdfast.core.named import NamedTuple
 from holdfast.core.stops import snippet
 
 OLDEST = (2, 31)  # the first that takes settings from numbered variables; an older one would not hear our overrides

@@ -16,12 +16,13 @@ import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar, Literal
 from urllib.parse import SplitResult, quote, urlsplit
 
 from holdfast.adapters.probes.common import EffectError, check_key, sure
 from holdfast.core.canonical import digest
 from holdfast.core.errors import UsageError
+from holdfast.core.named import NamedTuple
 from holdfast.core.stops import snippet
 from holdfast.core.values import Answer
 

@@ -11,9 +11,9 @@ import signal
 import subprocess
 import time
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
 
 from holdfast.adapters.probes.common import EffectError
+from holdfast.core.named import NamedTuple
 
 MAX_OUTPUT = 16 * 1024 * 1024
 MAX_COMPLAINT = 16 * 1024

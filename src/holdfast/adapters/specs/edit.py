@@ -6,11 +6,12 @@ Every change is text in, text out. Comments, order, quotes, unknown keys, anchor
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from holdfast.adapters.specs.emit import block, items, like
 from holdfast.adapters.specs.unfold import unfolded
 from holdfast.adapters.specs.yaml_text import BadYaml, Entry, Node, compose, plain
+from holdfast.core.named import NamedTuple
 
 Path = tuple[str | int, ...]
 

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from holdfast.adapters.git.plain_files import opened
 from holdfast.adapters.specs.yaml_text import MAX_BYTES, BadYaml, Node, compose, plain
 from holdfast.core.errors import BadFile, BadInput
+from holdfast.core.named import NamedTuple
 from holdfast.core.spec import SpecError
 from holdfast.core.spec_shapes import merged
 

@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import count
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
@@ -18,6 +18,7 @@ from holdfast.core.canonical import digest
 from holdfast.core.drift import CHOICES
 from holdfast.core.errors import HoldfastError
 from holdfast.core.events import RunStopped
+from holdfast.core.named import NamedTuple
 from holdfast.core.review import Finding
 from holdfast.core.settings import Settings
 from holdfast.core.shapes import OPEN, EffectState, WorkspaceState

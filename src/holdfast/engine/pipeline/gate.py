@@ -11,12 +11,13 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from itertools import count, pairwise
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
 from holdfast.core.briefs import Work
 from holdfast.core.canonical import digest
+from holdfast.core.named import NamedTuple
 from holdfast.core.reports import ReviewerReport
 from holdfast.core.review import Finding, Judgement, fingerprint, judge
 from holdfast.engine.pipeline import stage

@@ -10,13 +10,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import count, takewhile
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
 from holdfast.core.briefs import Brief, Work, prompt, unreadable_report
 from holdfast.core.errors import HoldfastError
 from holdfast.core.events import Policy
+from holdfast.core.named import NamedTuple
 from holdfast.core.reports import FixReport, ImplementerReport, Kind, Report, ReviewerReport, TesterReport
 from holdfast.core.retry import seconds_until
 from holdfast.core.values import Answer

@@ -10,10 +10,11 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 from holdfast.core.briefs import Work
 from holdfast.core.errors import HoldfastError
+from holdfast.core.named import NamedTuple
 from holdfast.core.reports import ImplementerReport, Kind, Report, TesterReport
 from holdfast.engine.pipeline import stage, trees
 from holdfast.engine.pipeline.desk import CutShort, Desk, Halt, first_of, label

@@ -21,8 +21,8 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import NamedTuple
 
+from holdfast.core.named import NamedTuple
 from holdfast.testing.crashlab import limits
 from holdfast.testing.crashlab.bytecode import WHOLE, Ending, Tell, check_apart, in_child, in_memory
 from holdfast.testing.crashlab.limits import kernel, mounted, own_mounts, run_tool

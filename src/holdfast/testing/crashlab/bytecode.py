@@ -21,9 +21,10 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 from holdfast.core.errors import HoldfastError
+from holdfast.core.named import NamedTuple
 from holdfast.testing.crashlab.workload import Report, Verdict, Workload
 
 Tell = Callable[[str, str], None]

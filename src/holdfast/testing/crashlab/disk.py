@@ -11,8 +11,8 @@ import hashlib
 import struct
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
 
+from holdfast.core.named import NamedTuple
 from holdfast.testing.crashlab.shim import LabError
 
 OPEN, WRITE, SYNC, DATASYNC, SIZE, GROW, RENAME, LINK, UNLINK, MKDIR, RMDIR, MARK = range(1, 13)

@@ -14,8 +14,8 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple
 
+from holdfast.core.named import NamedTuple
 from holdfast.testing.crashlab.bytecode import Tell, died, in_child, in_memory
 from holdfast.testing.crashlab.limits import left_by_kill
 from holdfast.testing.crashlab.workload import Report, Verdict, Workload

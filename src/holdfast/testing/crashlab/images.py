@@ -13,8 +13,8 @@ import shutil
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
 
+from holdfast.core.named import NamedTuple
 from holdfast.testing.crashlab.disk import (
     DATASYNC,
     MODELS,

@@ -15,8 +15,8 @@ import subprocess
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple
 
+from holdfast.core.named import NamedTuple
 from holdfast.testing.crashlab.bytecode import (
     OURS,
     WHOLE,

@@ -22,8 +22,9 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from multiprocessing.connection import Connection, Pipe, wait
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
+from holdfast.core.named import NamedTuple
 from holdfast.testing.crashlab.shim import CLEAN, Fault, LabError, NoShim, Shim, available, library
 from holdfast.testing.crashlab.workload import FolderFactory, Verdict, Workload
 

@@ -15,8 +15,8 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
-from typing import NamedTuple
 
+from holdfast.core.named import NamedTuple
 from holdfast.testing.crashlab.workload import Available
 
 MODES = {"off": 0, "count": 1, "before": 2, "after": 3, "errno": 4, "short": 5}

@@ -17,8 +17,8 @@ import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
 
+from holdfast.core.named import NamedTuple
 from holdfast.testing.crashlab.disk import WRITE, read_trace
 from holdfast.testing.crashlab.server import CHILD_TIME, ForkServer, Outcome, folder_from, judge, scratch
 from holdfast.testing.crashlab.shim import Fault, LabError

@@ -5,7 +5,9 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import Protocol
+
+from holdfast.core.named import NamedTuple
 
 KINDS = ("whole", "refused", "lost", "doubled", "corrupt", "crashed")
 LEGAL = frozenset({"whole", "refused"})
