@@ -247,13 +247,13 @@ class Git:
     def ask(self, *argv: str, stdin: bytes = b"", index: str | None = None) -> Finished:
         """Run it, whatever its exit code."""
         environment = self._bytes() if index is None else {**self._bytes(), b"GIT_INDEX_FILE": os.fsencode(index)}
-        return run([self.program, *argv], environment, self.limits, cwd=self._cwd(), stdin=stdin, keep=self.held)
+        return run(self._argv(argv), environment, self.limits, cwd=None, stdin=stdin, keep=self.held)
 
-    def _cwd(self) -> str:
-        return "/" if self.place is None else self.place.top
+    def _argv(self, argv: Sequence[str]) -> list[str]:
+        return [self.program, "-C", "/" if self.place is None else self.place.top, *argv]
 
     def _run(self, argv: Sequence[str], environment: Mapping[str, str]) -> Finished:
-        return self._checked(argv, run([self.program, *argv], environment, self.limits, cwd=self._cwd()))
+        return self._checked(argv, run(self._argv(argv), environment, self.limits, cwd=None))
 
     def _checked(self, argv: Sequence[str], finished: Finished) -> Finished:
         if finished.code:
