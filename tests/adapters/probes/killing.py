@@ -10,7 +10,7 @@ from pathlib import Path
 
 from holdfast.adapters.probes import git_runner
 
-# Stands in front of git and dies, or lets its caller die, at one call. The subcommand stands behind `-C FOLDER`, if that is there.
+# Stands in front of git and dies, or lets its caller die, at one call. The subcommand stands behind `-C FOLDER`, if any.
 WRAPPER = """#!/bin/sh
 case "$1" in -C) echo "$3";; *) echo "$1";; esac >> {calls}
 [ "$(wc -l < {calls})" = {at} ] || exec {git} "$@"
