@@ -22,13 +22,13 @@ from holdfast.adapters.git.ws_desk import (
     make_file,
     own_folder,
     place_of,
-    sync_paths,
     turn,
 )
 from holdfast.adapters.git.ws_facts import REFS
 from holdfast.adapters.ledger import read_all, sync_folder, write_all
 from holdfast.adapters.probes.common import wait_for
 from holdfast.adapters.probes.git_runner import Git
+from holdfast.adapters.syncing import sync_paths
 
 MARK = "restoring-"
 BOUND = "holdfast-restoring"

@@ -14,7 +14,6 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from holdfast.adapters.ledger import sync_folder
 from holdfast.adapters.probes.common import EffectError
 from holdfast.adapters.probes.git_config import (
     ENVIRONMENT,
@@ -27,6 +26,7 @@ from holdfast.adapters.probes.git_config import (
     parse_settings,
 )
 from holdfast.adapters.probes.programs import Finished, Limits, find_program, run, search_path
+from holdfast.adapters.syncing import sync_folders
 from holdfast.core.errors import UsageError
 from holdfast.core.stops import snippet
 
@@ -317,9 +317,7 @@ class Git:
         """Make the names durable under which git put objects and refs; it syncs their contents itself."""
         assert self.place is not None
         objects = [os.path.join(self.place.objects, name) for name in os.listdir(self.place.objects) if len(name) == 2]
-        for folder in (*objects, self.place.objects, *_up(self.place.common, ref), self.place.common):
-            if os.path.isdir(folder):
-                sync_folder(folder)
+        sync_folders((*objects, self.place.objects, *_up(self.place.common, ref), self.place.common))
 
 
 class RemoteGit(Git):
