@@ -190,6 +190,7 @@ class Row(NamedTuple):
 
 _HAS_PROC = os.path.isdir("/proc/self")
 _LOOKS = 3
+_STAT = 4096  # more than the system has to say of one
 
 
 def _number(moment: str) -> float:
@@ -203,19 +204,20 @@ def _number(moment: str) -> float:
 def everyone() -> dict[int, Row]:
     """All processes, each looked at once: there may be hundreds, and whoever ends a piece of work looks at them all.
 
-    One that went meanwhile may have left a child that came too late for the list, so there is another look then.
+    One that went meanwhile may have left a child that came too late for the list, so there is a look for new ones then.
     """
     rows: dict[int, Row | None] = {}
     for _ in range(_LOOKS):
-        rows = {pid: _row(pid) for pid in psutil.pids()}
-        if None not in rows.values():
+        fresh = {pid: _row(pid) for pid in psutil.pids() if pid not in rows}
+        rows |= fresh
+        if None not in fresh.values():
             break
     return {pid: row for pid, row in rows.items() if row is not None}
 
 
 def _row(pid: int) -> Row | None:
     if _HAS_PROC:
-        fields = _proc(pid, "stat").rpartition(b")")[2].split()
+        fields = _proc(pid, "stat", _STAT).rpartition(b")")[2].split(None, 20)
         return Row(int(fields[1]), int(fields[2]), fields[19].decode()) if len(fields) > 19 else None
     try:
         process = psutil.Process(pid)
@@ -272,15 +274,14 @@ def _carries(pid: int, wanted: set[bytes]) -> bool:
         return False
 
 
-def _proc(pid: int, name: str) -> bytes:
-    """What the system says of a process; nothing if it is gone or not ours to look at. All of them are asked again and again."""
+def _proc(pid: int, name: str, most: int = 0) -> bytes:
+    """What the system says of a process, in one piece of `most` bytes or all; nothing if it is gone or not ours to look at."""
     try:
         fd = os.open(f"/proc/{pid}/{name}", os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
         return b""
     try:
-        parts = iter(lambda: os.read(fd, 1 << 20), b"")
-        return b"".join(parts)
+        return os.read(fd, most) if most else b"".join(iter(lambda: os.read(fd, 1 << 20), b""))
     except OSError:
         return b""
     finally:

@@ -153,7 +153,7 @@ def _config(path: str) -> bytes | None:
         os.close(fd)
 
 
-_TREES: dict[tuple[Repository | None, str], str] = {}
+_TREES: dict[tuple[str, str], str] = {}  # by the repository and the id of the commit, for all of its work trees
 _MANY_TREES = 1000
 
 
@@ -180,7 +180,7 @@ class Git:
         """All that the user and the repository configured. Reading it starts nothing."""
         self._check_owner()
         files = self._files()
-        key = (self.program, self.place, files)
+        key = (self.program, self.place and self.place.common, files)  # its work trees share all but the files
         if files is not None and key in _SETTINGS:
             return _SETTINGS[key]
         listing = self._run(["config", "--list", "--show-scope", "-z"], self._environment({})).out
@@ -289,7 +289,7 @@ class Git:
 
     def tree_of(self, commit: str) -> str:
         """The tree of a commit. An id never means another one, so git is asked once."""
-        key = (self.place, check_id(commit))
+        key = (self.place.common if self.place else "", check_id(commit))
         if key not in _TREES:
             if len(_TREES) >= _MANY_TREES:
                 _TREES.clear()
