@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.adapters.git import ws_desk
-from holdfast.adapters.git.ws_desk import sync_objects
+from holdfast.adapters import syncing
 from holdfast.adapters.probes import git_runner
 from holdfast.adapters.probes.programs import find_program
+from holdfast.adapters.syncing import sync_objects
 from tests.adapters.git_kit import Kit
 
 MINUTE = 60 * 10**9
@@ -29,9 +29,12 @@ def asked(monkeypatch):
     """The commands that git was started with."""
     commands = []
     run = git_runner.run
-    monkeypatch.setattr(
-        git_runner, "run", lambda argv, *more, **named: (commands.append(argv[1]), run(argv, *more, **named))[1]
-    )
+
+    def started(argv, *more, **named):
+        commands.append(argv[3 if argv[1] == "-C" else 1])
+        return run(argv, *more, **named)
+
+    monkeypatch.setattr(git_runner, "run", started)
     return commands
 
 
@@ -177,16 +180,17 @@ def test_a_program_that_is_gone_is_looked_for_again(tmp_path):
 @pytest.fixture
 def synced(monkeypatch):
     paths = []
-    sync = ws_desk.sync_path
-    monkeypatch.setattr(ws_desk, "sync_path", lambda path: (paths.append(path), sync(path)))
-    monkeypatch.setattr(ws_desk, "_SYNCED", {})
+    for name in ("sync_path", "sync_folder"):
+        sync = getattr(syncing, name)
+        monkeypatch.setattr(syncing, name, lambda path, sync=sync: (paths.append(path), sync(path)))
+    monkeypatch.setattr(syncing, "_SYNCED", {})
     return paths
 
 
 def test_objects_are_synced_once_and_again_when_they_are_written_again(kit, synced, monkeypatch):
     objects = str(kit.top / ".git" / "objects")
     since = time.time_ns() - MINUTE
-    monkeypatch.setattr(ws_desk, "_TICK_NS", -1)
+    monkeypatch.setattr(syncing, "_tick_of", lambda seen: -1)
     sync_objects(objects, since)
     first = [path for path in synced if os.path.isfile(path)]
     assert len(first) == 3 and objects in synced
@@ -201,7 +205,8 @@ def test_objects_are_synced_once_and_again_when_they_are_written_again(kit, sync
     assert sorted(synced) == sorted([first[0], os.path.dirname(first[0]), objects])
 
 
-def test_what_was_changed_a_moment_ago_is_synced_again(kit, synced):
+def test_what_was_changed_a_moment_ago_is_synced_again(kit, synced, monkeypatch):
+    monkeypatch.setattr(syncing, "_FINE_NS", MINUTE)
     objects = str(kit.top / ".git" / "objects")
     kit.commit("second", **{"b.txt": "b\n"})
     for _ in range(2):
@@ -212,13 +217,13 @@ def test_what_was_changed_a_moment_ago_is_synced_again(kit, synced):
 
 def test_what_could_not_be_synced_is_not_remembered(kit, synced, monkeypatch):
     objects = str(kit.top / ".git" / "objects")
-    monkeypatch.setattr(ws_desk, "_TICK_NS", -1)
+    monkeypatch.setattr(syncing, "_tick_of", lambda seen: -1)
 
     def fail(path):
         raise OSError(5, "Input/output error", path)
 
     with monkeypatch.context() as broken, pytest.raises(OSError, match="Input/output"):
-        broken.setattr(ws_desk, "sync_path", fail)
+        broken.setattr(syncing, "sync_path", fail)
         sync_objects(objects, time.time_ns() - MINUTE)
     sync_objects(objects, time.time_ns() - MINUTE)
     assert len([path for path in synced if os.path.isfile(path)]) == 3
@@ -227,13 +232,50 @@ def test_what_could_not_be_synced_is_not_remembered(kit, synced, monkeypatch):
 def test_a_file_that_a_coarse_clock_hides_is_synced_with_its_folder(kit, synced, monkeypatch):
     """A folder that looks unchanged may hold an object that came within the same tick."""
     objects = str(kit.top / ".git" / "objects")
-    monkeypatch.setattr(ws_desk, "_TICK_NS", -1)
+    monkeypatch.setattr(syncing, "_tick_of", lambda seen: -1)
     sync_objects(objects, time.time_ns() - MINUTE)
     known = next(path for path in synced if os.path.isfile(path))
     folder = os.path.dirname(known)
     before = os.stat(folder)
     Path(folder, "f" * 38).write_bytes(b"another object")
-    ws_desk._SYNCED[folder] = (before.st_ino, os.stat(folder).st_mtime_ns, os.stat(folder).st_ctime_ns)
+    syncing._SYNCED[folder] = (before.st_ino, os.stat(folder).st_mtime_ns, os.stat(folder).st_ctime_ns)
     synced.clear()
     sync_objects(objects, time.time_ns() - MINUTE)
     assert sorted(synced) == sorted([os.path.join(folder, "f" * 38), folder, objects])
+
+
+def test_where_the_clock_is_fine_a_moment_is_short(kit, synced):
+    objects = str(kit.top / ".git" / "objects")
+    time.sleep(2 * syncing._FINE_NS / 1e9)
+    sync_objects(objects, time.time_ns() - MINUTE)
+    assert synced
+    synced.clear()
+    sync_objects(objects, time.time_ns() - MINUTE)
+    assert synced == []
+
+
+@pytest.mark.parametrize("coarse", [(1, 5_000_000_000, 5_000_000_123), (1, 5_000_000_123, 5_001_000_000)])
+def test_a_clock_that_tells_no_parts_of_a_microsecond_may_be_a_coarse_one(coarse):
+    assert syncing._tick_of(coarse) == syncing._TICK_NS > syncing._tick_of((1, 5_000_000_123, 5_000_000_123))
+
+
+def test_a_folder_is_synced_when_it_changed_and_one_that_is_gone_is_left_out(tmp_path, synced, monkeypatch):
+    monkeypatch.setattr(syncing, "_tick_of", lambda seen: -1)
+    inner, outer, no_folder = tmp_path / "a" / "b", tmp_path / "a", tmp_path / "file"
+    inner.mkdir(parents=True)
+    no_folder.write_text("x")
+    folders = [str(path) for path in (inner, outer, tmp_path / "gone", no_folder)]
+    syncing.sync_folders(folders)
+    assert synced == [str(inner), str(outer)]
+    syncing.sync_folders(folders)
+    assert synced == [str(inner), str(outer)]
+    (inner / "c").touch()
+    syncing.sync_folders(folders)
+    assert synced == [str(inner), str(outer), str(inner)]
+
+
+def test_a_folder_that_was_changed_a_moment_ago_is_synced_again(tmp_path, synced, monkeypatch):
+    monkeypatch.setattr(syncing, "_FINE_NS", MINUTE)
+    for _ in range(2):
+        syncing.sync_folders([str(tmp_path)])
+    assert synced == 2 * [str(tmp_path)]

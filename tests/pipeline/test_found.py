@@ -248,9 +248,10 @@ def test_a_start_of_somebody_else_is_not_ours_to_end():
     environ = {**os.environ, **processes.marks("the-key", "the-run", "theirs")}
     other = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(30)"], env=environ)
     try:
-        wait_for(lambda: list(processes.carrying(processes.identify(other.pid, "the-key", "the-run", "", "theirs"))))
+        theirs = processes.identify(other.pid, "the-key", "the-run", "", "theirs")
+        wait_for(lambda: list(processes.carrying(theirs, processes.everyone())))
         ours = processes.identify(os.getpid(), "the-key", "the-run", "", "ours")
-        assert list(processes.carrying(ours)) == []
+        assert list(processes.carrying(ours, processes.everyone())) == []
     finally:
         other.kill()
         other.wait()

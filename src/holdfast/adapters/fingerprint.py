@@ -16,7 +16,6 @@ import fnmatch
 import hashlib
 import os
 import re
-import shutil
 import stat
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -114,8 +113,17 @@ def _libc() -> str | None:
 # --- programs
 
 
+def _which(name: str, path: str) -> str | None:
+    """As `shutil.which`, with one question for each folder: forty names in ten folders are looked for again and again."""
+    for folder in path.split(os.pathsep) if os.sep not in name else ("",):
+        place = os.path.join(folder, name)
+        if os.access(place, os.X_OK) and not os.path.isdir(place):
+            return place
+    return None
+
+
 def _found(name: str, path: str) -> tuple[str, os.stat_result] | None:
-    place = shutil.which(name, path=path)
+    place = _which(name, path)
     if place is None:
         return None
     place = os.path.realpath(place)

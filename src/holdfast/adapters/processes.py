@@ -10,7 +10,7 @@ import os
 import signal
 import stat
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 
 import msgspec
@@ -128,42 +128,28 @@ class Tree:
 
     def look(self, *, everywhere: bool = False) -> list[psutil.Process]:
         """Those alive now: descendants and those seen before; `everywhere` also looks for the key in all environments."""
-        for process in self._family():
-            self._seen.setdefault(process.pid, process)
+        rows = everyone()
+        roots = {pid for pid in (self.identity.pid, *self._seen) if self._is_still(pid, rows)}
+        found = _family(roots, rows)
         if everywhere:
-            for process in (*self._group(), *carrying(self.identity)):
-                self._seen.setdefault(process.pid, process)
+            found |= self._group(rows) | set(carrying(self.identity, rows))
+        for pid in found - self._seen.keys():
+            with suppress(psutil.Error):
+                self._seen[pid] = psutil.Process(pid)
         self._seen = {pid: process for pid, process in self._seen.items() if _is_alive(process)}
         return list(self._seen.values())
 
-    def _family(self) -> Iterator[psutil.Process]:
-        roots = [self._root(), *self._seen.values()]
-        for root in roots:
-            if root is not None:
-                yield root
-                try:
-                    yield from root.children(recursive=True)
-                except psutil.Error:
-                    continue
+    def _is_still(self, pid: int, rows: Mapping[int, Row]) -> bool:
+        """Whether the one with this number is the one that we know by it."""
+        if pid in self._seen:
+            return self._seen[pid].is_running()
+        return pid in rows and rows[pid].started == self.identity.start_time
 
-    def _group(self) -> Iterator[psutil.Process]:
+    def _group(self, rows: Mapping[int, Row]) -> set[int]:
         """The members of its group, as long as its leader is there to prove that the group is still this one."""
-        if self._root() is None:
-            return
-        for pid in psutil.pids():
-            try:
-                if os.getpgid(pid) == self.identity.pgid:
-                    yield psutil.Process(pid)
-            except (OSError, psutil.Error):
-                continue
-
-    def _root(self) -> psutil.Process | None:
-        if start_time(self.identity.pid) != self.identity.start_time:
-            return None
-        try:
-            return psutil.Process(self.identity.pid)
-        except psutil.Error:
-            return None
+        if not self._is_still(self.identity.pid, rows):
+            return set()
+        return {pid for pid, row in rows.items() if row.group == self.identity.pgid}
 
     def end(self, grace: float = GRACE) -> list[str]:
         """End all of it and wait until nothing is left. Says whom it ended, and who could not be."""
@@ -191,36 +177,91 @@ class Tree:
             time.sleep(_LOOK)
 
 
-def carrying(identity: Identity) -> Iterator[psutil.Process]:
+class Row(NamedTuple):
+    """One process, as a look at all of them tells it: its parent, its group, and when it started, as `start_time` has it."""
+
+    parent: int
+    group: int
+    started: str
+
+    def is_before(self, moment: str) -> bool:
+        return _number(self.started) < _number(moment)
+
+
+_HAS_PROC = os.path.isdir("/proc/self")
+_LOOKS = 3
+_STAT = 4096  # more than the system has to say of one
+
+
+def _number(moment: str) -> float:
+    """A moment to be compared; one that nobody knows is before all others."""
+    try:
+        return max(0.0, float(moment))
+    except ValueError:
+        return 0.0
+
+
+def everyone() -> dict[int, Row]:
+    """All processes, each looked at once: there may be hundreds, and whoever ends a piece of work looks at them all.
+
+    One that went meanwhile may have left a child that came too late for the list, so there is a look for new ones then.
+    """
+    rows: dict[int, Row | None] = {}
+    for _ in range(_LOOKS):
+        fresh = {pid: _row(pid) for pid in psutil.pids() if pid not in rows}
+        rows |= fresh
+        if None not in fresh.values():
+            break
+    return {pid: row for pid, row in rows.items() if row is not None}
+
+
+def _row(pid: int) -> Row | None:
+    if _HAS_PROC:
+        fields = _proc(pid, "stat", _STAT).rpartition(b")")[2].split(None, 20)
+        return Row(int(fields[1]), int(fields[2]), fields[19].decode()) if len(fields) > 19 else None
+    try:
+        process = psutil.Process(pid)
+        return Row(process.ppid(), os.getpgid(pid), str(process.create_time()))
+    except (OSError, psutil.Error):
+        return None
+
+
+def _family(roots: Iterable[int], rows: Mapping[int, Row]) -> set[int]:
+    """These and all their descendants. Nobody is older than the parent: such a one got the number of somebody else."""
+    children: dict[int, list[int]] = {}
+    for pid, row in rows.items():
+        children.setdefault(row.parent, []).append(pid)
+    found, waiting = set[int](), list(roots)
+    while waiting:
+        pid = waiting.pop()
+        if pid not in found:
+            found.add(pid)
+            waiting += [
+                one for one in children.get(pid, ()) if pid in rows and not rows[one].is_before(rows[pid].started)
+            ]
+    return found
+
+
+def carrying(identity: Identity, rows: Mapping[int, Row]) -> Iterator[int]:
     """Every process, but not this one and its ancestors, whose environment says that it belongs to this one start.
 
-    Another start of the same work, by somebody who took the run over, is not ours to end.
+    Another start of the same work, by somebody who took the run over, is not ours to end. What was there before this start
+    did not come from it, and is not even asked.
     """
     wanted = {
         f"{name}={value}".encode() for name, value in marks(identity.key, identity.run_id, identity.nonce).items()
     }
-    ourselves = {os.getpid(), *_ancestors()}
-    for pid in psutil.pids():
-        if pid not in ourselves and _carries(pid, wanted):
-            try:
-                yield psutil.Process(pid)
-            except psutil.Error:
-                continue
+    ourselves = {os.getpid(), *_ancestors(rows)}
+    for pid, row in rows.items():
+        if pid not in ourselves and not row.is_before(identity.start_time) and _carries(pid, wanted):
+            yield pid
 
 
-_HAS_PROC = os.path.isdir("/proc/self")
-
-
-def _ancestors() -> Iterator[int]:
+def _ancestors(rows: Mapping[int, Row]) -> Iterator[int]:
     pid = os.getppid()
     while pid > 0:
         yield pid
-        if _HAS_PROC:
-            fields = _proc(pid, "stat").rpartition(b")")[2].split()
-            pid = int(fields[1]) if len(fields) > 1 else 0
-        else:
-            yield from (parent.pid for parent in psutil.Process(pid).parents())
-            return
+        pid = rows[pid].parent if pid in rows else 0
 
 
 def _carries(pid: int, wanted: set[bytes]) -> bool:
@@ -233,15 +274,14 @@ def _carries(pid: int, wanted: set[bytes]) -> bool:
         return False
 
 
-def _proc(pid: int, name: str) -> bytes:
-    """What the system says of a process; nothing if it is gone or not ours to look at. All of them are asked again and again."""
+def _proc(pid: int, name: str, most: int = 0) -> bytes:
+    """What the system says of a process, in one piece of `most` bytes or all; nothing if it is gone or not ours to look at."""
     try:
         fd = os.open(f"/proc/{pid}/{name}", os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
         return b""
     try:
-        parts = iter(lambda: os.read(fd, 1 << 20), b"")
-        return b"".join(parts)
+        return os.read(fd, most) if most else b"".join(iter(lambda: os.read(fd, 1 << 20), b""))
     except OSError:
         return b""
     finally:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import secrets
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -20,7 +19,7 @@ _WITHOUT_LINKS = frozenset({errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS})
 def whole_file(path: str, force: bool = False) -> Iterator[BinaryIO]:
     """What is written into it stands at `path` when the block ends, and nowhere if it fails."""
     folder, name = os.path.split(os.path.abspath(path))
-    draft = os.path.join(folder, f".{name[:100]}.new-{secrets.token_hex(8)}")
+    draft = os.path.join(folder, f".{name[:100]}.new-{os.urandom(8).hex()}")
     with file_errors(path):
         _check_free(path, force)
         fd = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
+from holdfast.core.named import NamedTuple
 from holdfast.stores.postgres_link import PatientConnection
 from holdfast.stores.sqlfiles import queries
 

@@ -10,7 +10,7 @@ import stat
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any, NamedTuple
+from typing import Any
 
 import apsw
 
@@ -26,6 +26,7 @@ from holdfast.core.errors import (
     StoreUnreadable,
     UsageError,
 )
+from holdfast.core.named import NamedTuple
 from holdfast.core.sha import hexdigest
 from holdfast.stores import sqlite_app
 from holdfast.stores.sqlfiles import migrations

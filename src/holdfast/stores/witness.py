@@ -10,7 +10,8 @@ import errno
 import os
 import struct
 import zlib
-from typing import NamedTuple
+
+from holdfast.core.named import NamedTuple
 
 SLOT = 512
 GROUPS = 32

@@ -10,9 +10,9 @@ from pathlib import Path
 
 from holdfast.adapters.probes import git_runner
 
-# Stands in front of git and dies, or lets its caller die, at one call. `$1` is the subcommand.
+# Stands in front of git and dies, or lets its caller die, at one call. The subcommand stands behind `-C FOLDER`, if any.
 WRAPPER = """#!/bin/sh
-echo "$1" >> {calls}
+case "$1" in -C) echo "$3";; *) echo "$1";; esac >> {calls}
 [ "$(wc -l < {calls})" = {at} ] || exec {git} "$@"
 [ {how} = before ] && kill -9 $PPID
 cat > {stdin}

@@ -42,7 +42,7 @@ def counted_before(folder: str, session: str | None) -> dict[str, float]:
     return note.counted
 
 
-def only_new(said: Said, profile: Profile, counted: Mapping[str, float], folder: str) -> Said:
+def only_new(said: Said, profile: Profile, counted: Mapping[str, float], notes: Notes) -> Said:
     """Only what is new, where an agent counts over the whole session; and a note of what it has named by now."""
     now = dict(counted)
     if "tokens" in profile.whole_session and said.tokens is not None:
@@ -51,23 +51,28 @@ def only_new(said: Said, profile: Profile, counted: Mapping[str, float], folder:
     if "money" in profile.whole_session and said.money is not None:
         now["money"] = said.money
         said = said._replace(money=max(0.0, said.money - counted.get("money", 0.0)))
-    note_down(folder, Note(profile.name, said.session, now))
+    notes.put(Note(profile.name, said.session, now))
     return said
 
 
 class Notes:
     """Writes the id of a session down as soon as it is heard, so that it survives us; and knows what to show of the output."""
 
-    def __init__(self, listener: Listener, folder: str, profile: Profile, session: str | None) -> None:
-        self._listener, self._folder, self._profile, self._session = listener, folder, profile, session
+    def __init__(self, listener: Listener, folder: str, profile: Profile, last: Note) -> None:
+        self._listener, self._folder, self._profile, self._last = listener, folder, profile, last
 
     def hear(self, lines: Sequence[str], is_error: bool) -> None:
         for line in lines:
             self._listener.hear(line, is_error)
         heard = self._listener.session
-        if heard is not None and heard != self._session:
-            self._session = heard
-            note_down(self._folder, Note(self._profile.name, heard, {}))
+        if heard is not None and heard != self._last.session:
+            self.put(Note(self._profile.name, heard, {}))
+
+    def put(self, note: Note) -> None:
+        """Write it down, unless it is what we wrote down last."""
+        if note != self._last:
+            note_down(self._folder, note)
+            self._last = note
 
     def telling(self, ears: Ears, redactor: Redactor) -> Callable[[str], None]:
         """Shows the line itself, or what it means where lines are events for programs."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import secrets
 import selectors
 import signal
 import subprocess
@@ -88,7 +87,7 @@ class Ears(NamedTuple):
 def dispatch(order: Order, redactor: Redactor, ears: Ears | None = None) -> Outcome:
     """Run it to its end. Nothing of it is left when this returns or raises."""
     os.makedirs(order.folder, 0o700, exist_ok=True)
-    nonce = secrets.token_hex(8)
+    nonce = os.urandom(8).hex()
     order = order._replace(env={**order.env, NONCE: nonce})
     process, gate = _behind_gate(order)
     with process:

@@ -6,7 +6,6 @@ import os
 from collections.abc import Mapping
 from contextlib import suppress
 from datetime import datetime, tzinfo
-from zoneinfo import ZoneInfo
 
 import msgspec
 
@@ -74,7 +73,8 @@ def run(profile: Profile, work: Work, environ: Mapping[str, str], redactor: Reda
     planned = call(profile, places)
     counted = counted_before(work.folder, work.session)
     document = filled(profile.output_file, places)
-    _prepare(work, Note(profile.name, planned.session, counted), document)
+    note = Note(profile.name, planned.session, counted)
+    _prepare(work, note, document, planned.stdin)
     listener = Listener(profile)
     argv = (find_program(profile.start[0], work.cwd, environ), *planned.argv[1:])
     order = Order(
@@ -89,7 +89,7 @@ def run(profile: Profile, work: Work, environ: Mapping[str, str], redactor: Reda
         stall_after=work.stall_after,
         agent=profile.name,
     )
-    notes = Notes(listener, work.folder, profile, planned.session)
+    notes = Notes(listener, work.folder, profile, note)
     outcome = dispatch(order, redactor, ears._replace(hear=notes.hear, on_output=notes.telling(ears, redactor)))
     if document:
         listener.read(_clean_document(document, work.folder, redactor))
@@ -97,17 +97,19 @@ def run(profile: Profile, work: Work, environ: Mapping[str, str], redactor: Reda
     said = said._replace(session=said.session or planned.session, result=redactor.text(said.result))
     if profile.edits_last and (outcome.ended_by, outcome.exit_code) != ("exit", 0):
         said = said._replace(result="")
-    return _done(outcome, only_new(said, profile, counted, work.folder), work, redactor)
+    return _done(outcome, only_new(said, profile, counted, notes), work, redactor)
 
 
-def _prepare(work: Work, note: Note, document: str) -> None:
+def _prepare(work: Work, note: Note, document: str, fed: bytes | None) -> None:
     """A folder in which nothing of an earlier try can be taken for an answer. What lies elsewhere is not ours to remove."""
     os.makedirs(work.folder, 0o700, exist_ok=True)
     for path in (work.report_path, os.path.join(work.folder, OUTPUT), document):
         if os.path.dirname(path) == work.folder:
             with suppress(FileNotFoundError):
                 os.unlink(path)
-    processes.put(work.folder, PROMPT, work.prompt.encode("utf-8", "replace"))
+    prompt = work.prompt.encode("utf-8", "replace")
+    if prompt != fed:  # what it is fed is put there anyway
+        processes.put(work.folder, PROMPT, prompt)
     note_down(work.folder, note)
 
 
@@ -184,6 +186,8 @@ def zone(name: str) -> tzinfo | None:
     """A time zone by its name, or that of this machine."""
     if not name:
         return datetime.now().astimezone().tzinfo
+    from zoneinfo import ZoneInfo  # rarely needed
+
     try:
         return ZoneInfo(name)
     except (OSError, ValueError, LookupError):

@@ -46,9 +46,10 @@ def undo(workspace: GitWorkspace, before: str, keep_as: str, now: str) -> list[s
 
 def _beside(git: Git, sha: str) -> str | None:
     """The commit that holds what a snapshot keeps beside its files; None if it is not one of our snapshots."""
-    if git.ask("cat-file", "-e", f"{sha}^{{commit}}").code:
+    finished = git.ask("cat-file", "commit", sha)
+    if finished.code:  # a tree
         return None
-    commit = parse_commit(git.body_of(sha, "commit"))
+    commit = parse_commit(finished.out)
     is_ours = commit.author.startswith(IDENTITY + b" ") and "Holdfast-Checkpoint" in commit.trailers
     return commit.parents[-1] if is_ours and commit.parents else None
 

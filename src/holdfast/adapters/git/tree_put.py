@@ -17,12 +17,13 @@ from contextlib import contextmanager, suppress
 from holdfast.adapters.git.content import Difference, differences
 from holdfast.adapters.git.workspace import object_format
 from holdfast.adapters.git.ws_convert import Conversion
-from holdfast.adapters.git.ws_desk import Desk, open_desk, sync_paths
+from holdfast.adapters.git.ws_desk import Desk, open_desk
 from holdfast.adapters.git.ws_put import move_in
 from holdfast.adapters.git.ws_scan import ABSENT, GITLINK, Own, joined
 from holdfast.adapters.ledger import sync_folder
 from holdfast.adapters.probes.git_config import filters_of_repository
 from holdfast.adapters.probes.git_runner import Git
+from holdfast.adapters.syncing import sync_paths
 from holdfast.core.errors import HoldfastError
 from holdfast.core.named import NamedTuple
 

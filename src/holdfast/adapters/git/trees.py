@@ -33,7 +33,6 @@ from holdfast.adapters.git.ws_desk import (
     look_again,
     open_desk,
     own_folder,
-    sync_objects,
     turn,
 )
 from holdfast.adapters.git.ws_objects import IDENTITY, Maker, parse_commit
@@ -41,6 +40,7 @@ from holdfast.adapters.git.ws_refs import change_ref
 from holdfast.adapters.git.ws_scan import GITLINK, shown
 from holdfast.adapters.probes.common import EffectError
 from holdfast.adapters.probes.git_runner import Git, check_id, complaint, find_repository
+from holdfast.adapters.syncing import sync_objects
 from holdfast.core.errors import NotFound, UsageError
 from holdfast.core.named import NamedTuple
 

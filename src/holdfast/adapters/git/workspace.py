@@ -29,7 +29,6 @@ from holdfast.adapters.git.ws_desk import (
     look_again,
     open_desk,
     place_of,
-    sync_objects,
 )
 from holdfast.adapters.git.ws_facts import REFS, Facts, object_format
 from holdfast.adapters.git.ws_gather import Gathered, Policy, gather
@@ -38,6 +37,7 @@ from holdfast.adapters.git.ws_refs import change_ref
 from holdfast.adapters.git.ws_scan import GITLINK, STATUS, Change, Own, changes_of, joined, parse_status
 from holdfast.adapters.probes.common import EffectError
 from holdfast.adapters.probes.git_runner import Git, check_id, complaint
+from holdfast.adapters.syncing import sync_objects
 from holdfast.core import ids
 from holdfast.core.errors import InvalidId, NotFound
 from holdfast.core.named import NamedTuple

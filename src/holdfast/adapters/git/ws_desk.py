@@ -11,10 +11,7 @@ import fcntl
 import os
 import shutil
 import stat
-import threading
-import time
-from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
 from holdfast.adapters.ledger import read_all, write_all
@@ -28,7 +25,6 @@ HOME = "holdfast"
 NEW_INDEX = "index-new"  # what is about to become the user's index; while it has a second name, that is index.lock
 OUTPUT = 1 << 30  # the list of a million names must fit
 PATIENCE = 60.0
-TOGETHER = 8  # syncs that are asked for at once
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _MAKE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -295,89 +291,5 @@ def make_file(path: str, data: bytes, mode: int = 0o600) -> None:
     fd = os.open(path, _MAKE, mode)
     try:
         write_all(fd, data, 0)
-    finally:
-        os.close(fd)
-
-
-# What was synced here, as it was then. An object that is still the same file was written whole before it got its name.
-Seen = tuple[int, int, int]  # inode, and when content and inode were changed
-_SYNCED: dict[str, Seen] = {}
-_MANY = 20_000
-_TICK_NS = 2_000_000_000  # what is changed twice within one tick of a file system's clock can look the same
-
-
-def sync_objects(objects: str, since_ns: int) -> None:
-    """Make every loose object durable that was written or found again since then, and its name.
-
-    Git was told not to sync them: it would do so one by one, at the price of a turn of the disk each. Asked for together,
-    they share a few turns, and what was synced before and has not changed is left alone.
-    """
-    now_ns = time.time_ns()
-    fresh: dict[str, Seen] = {}
-    for folder, seen in _since(
-        (os.path.join(objects, name) for name in os.listdir(objects) if len(name) == 2), since_ns
-    ):
-        files = {path: how for path, how in _since(_files(folder), since_ns) if _SYNCED.get(path) != how}
-        if files or _SYNCED.get(folder) != seen:
-            fresh |= {**files, folder: seen}
-    if fresh:
-        sync_paths([*fresh, objects])
-        if len(_SYNCED) > _MANY:
-            _SYNCED.clear()
-        _SYNCED.update((path, seen) for path, seen in fresh.items() if max(seen[1:]) < now_ns - _TICK_NS)
-
-
-def sync_paths(paths: Sequence[str]) -> None:
-    """Sync some files and folders, several at a time. Nothing is promised of any of them before all are done."""
-    waiting, failed = deque(paths), list[Exception]()
-
-    def go_on() -> None:
-        while waiting and not failed:
-            try:
-                sync_path(waiting.popleft())
-            except IndexError:
-                return  # another was quicker
-            except Exception as error:  # noqa: BLE001 - it is raised where all of them are waited for
-                failed.append(error)
-
-    threads = [threading.Thread(target=go_on) for _ in range(min(TOGETHER, len(paths)) - 1)]
-    for thread in threads:
-        thread.start()
-    try:
-        go_on()
-    finally:
-        waiting.clear()
-        for thread in threads:
-            thread.join()
-    if failed:
-        raise failed[0]
-
-
-def _files(folder: str) -> list[str]:
-    try:
-        return [os.path.join(folder, name) for name in os.listdir(folder)]
-    except FileNotFoundError:  # a git of the user packed all of it meanwhile, durably
-        return []
-
-
-def _since(paths: Iterable[str], since_ns: int) -> Iterator[tuple[str, Seen]]:
-    """Those that were changed since then: which file each is now, and when it was changed."""
-    for path in paths:
-        try:
-            seen = os.lstat(path)
-        except FileNotFoundError:  # a temporary file of another git, or an object that was packed meanwhile
-            continue
-        if max(seen.st_mtime_ns, seen.st_ctime_ns) >= since_ns:
-            yield path, (seen.st_ino, seen.st_mtime_ns, seen.st_ctime_ns)
-
-
-def sync_path(path: str) -> None:
-    """Sync a file or a folder; one that is gone was packed meanwhile, durably, or was a draft of another git."""
-    try:
-        fd = os.open(path, _READ)
-    except FileNotFoundError:
-        return
-    try:
-        os.fsync(fd)
     finally:
         os.close(fd)

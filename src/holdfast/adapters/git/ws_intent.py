@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import fcntl
 import os
-import secrets
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -21,13 +20,13 @@ from holdfast.adapters.git.ws_desk import (
     make_file,
     own_folder,
     place_of,
-    sync_paths,
     turn,
 )
 from holdfast.adapters.git.ws_facts import REFS
 from holdfast.adapters.ledger import read_all, sync_folder, write_all
 from holdfast.adapters.probes.common import wait_for
 from holdfast.adapters.probes.git_runner import Git
+from holdfast.adapters.syncing import sync_paths
 from holdfast.core.named import NamedTuple
 
 MARK = "restoring-"
@@ -161,7 +160,7 @@ def announce(git: Git, checkpoint_id: str, path: str) -> Iterator[tuple[Intent, 
         file, fd = _make(home, checkpoint_id)
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     try:
-        intent = Intent(file, path, secrets.token_hex(16))
+        intent = Intent(file, path, os.urandom(16).hex())
         write_all(fd, _note(path, intent.token, b""), 0)
         os.fsync(fd)
         sync_folder(home)

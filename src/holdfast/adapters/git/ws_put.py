@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import secrets
 import shutil
 import stat
 from collections.abc import Callable, Iterator
@@ -82,7 +81,7 @@ def move_in(source: bytes, folder: int, name: bytes) -> None:
 
 
 def _copy_in(source: bytes, folder: int, name: bytes) -> None:
-    draft = os.fsencode(DRAFT + secrets.token_hex(8))
+    draft = os.fsencode(DRAFT + os.urandom(8).hex())
     try:
         _copy(source, folder, draft)
         os.rename(draft, name, src_dir_fd=folder, dst_dir_fd=folder)

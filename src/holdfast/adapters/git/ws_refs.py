@@ -7,9 +7,9 @@ import os
 from collections.abc import Callable
 
 from holdfast.adapters.git.ws_desk import PATIENCE, WorkspaceError, holding, own_folder, place_of, turn
-from holdfast.adapters.ledger import sync_folder
 from holdfast.adapters.probes.common import EffectError, wait_for
 from holdfast.adapters.probes.git_runner import Git
+from holdfast.adapters.syncing import sync_folders
 
 
 def change_ref(git: Git, ref: str, act: Callable[[Git], object], wanted: str | None) -> None:
@@ -44,8 +44,8 @@ def _again(git: Git, ref: str, act: Callable[[Git], object], wanted: str | None,
 
 def _sync_ref(common: str, ref: str) -> None:
     """Make the name of a ref durable, from the inside out; git syncs what it says."""
-    folder = os.path.dirname(os.path.join(common, ref))
+    folders, folder = list[str](), os.path.dirname(os.path.join(common, ref))
     while folder.startswith(os.path.join(common, "refs")):
-        if os.path.isdir(folder):  # one that became empty, git removes
-            sync_folder(folder)
+        folders.append(folder)
         folder = os.path.dirname(folder)
+    sync_folders(folders)  # one that became empty, git removes

@@ -13,7 +13,6 @@ import stat
 import sys
 from collections.abc import Mapping, Sequence
 
-from holdfast.adapters.ledger import sync_folder
 from holdfast.adapters.probes.common import EffectError
 from holdfast.adapters.probes.git_config import (
     ENVIRONMENT,
@@ -26,6 +25,7 @@ from holdfast.adapters.probes.git_config import (
     parse_settings,
 )
 from holdfast.adapters.probes.programs import Finished, Limits, find_program, run, search_path
+from holdfast.adapters.syncing import sync_folders
 from holdfast.core.errors import UsageError
 from holdfast.core.named import NamedTuple
 from holdfast.core.stops import snippet
@@ -153,7 +153,7 @@ def _config(path: str) -> bytes | None:
         os.close(fd)
 
 
-_TREES: dict[tuple[Repository | None, str], str] = {}
+_TREES: dict[tuple[str, str], str] = {}  # by the repository and the id of the commit, for all of its work trees
 _MANY_TREES = 1000
 
 
@@ -180,7 +180,7 @@ class Git:
         """All that the user and the repository configured. Reading it starts nothing."""
         self._check_owner()
         files = self._files()
-        key = (self.program, self.place, files)
+        key = (self.program, self.place and self.place.common, files)  # its work trees share all but the files
         if files is not None and key in _SETTINGS:
             return _SETTINGS[key]
         listing = self._run(["config", "--list", "--show-scope", "-z"], self._environment({})).out
@@ -247,13 +247,13 @@ class Git:
     def ask(self, *argv: str, stdin: bytes = b"", index: str | None = None) -> Finished:
         """Run it, whatever its exit code."""
         environment = self._bytes() if index is None else {**self._bytes(), b"GIT_INDEX_FILE": os.fsencode(index)}
-        return run([self.program, *argv], environment, self.limits, cwd=self._cwd(), stdin=stdin, keep=self.held)
+        return run(self._argv(argv), environment, self.limits, cwd=None, stdin=stdin, keep=self.held)
 
-    def _cwd(self) -> str:
-        return "/" if self.place is None else self.place.top
+    def _argv(self, argv: Sequence[str]) -> list[str]:
+        return [self.program, "-C", "/" if self.place is None else self.place.top, *argv]
 
     def _run(self, argv: Sequence[str], environment: Mapping[str, str]) -> Finished:
-        return self._checked(argv, run([self.program, *argv], environment, self.limits, cwd=self._cwd()))
+        return self._checked(argv, run(self._argv(argv), environment, self.limits, cwd=None))
 
     def _checked(self, argv: Sequence[str], finished: Finished) -> Finished:
         if finished.code:
@@ -289,7 +289,7 @@ class Git:
 
     def tree_of(self, commit: str) -> str:
         """The tree of a commit. An id never means another one, so git is asked once."""
-        key = (self.place, check_id(commit))
+        key = (self.place.common if self.place else "", check_id(commit))
         if key not in _TREES:
             if len(_TREES) >= _MANY_TREES:
                 _TREES.clear()
@@ -317,9 +317,7 @@ class Git:
         """Make the names durable under which git put objects and refs; it syncs their contents itself."""
         assert self.place is not None
         objects = [os.path.join(self.place.objects, name) for name in os.listdir(self.place.objects) if len(name) == 2]
-        for folder in (*objects, self.place.objects, *_up(self.place.common, ref), self.place.common):
-            if os.path.isdir(folder):
-                sync_folder(folder)
+        sync_folders((*objects, self.place.objects, *_up(self.place.common, ref), self.place.common))
 
 
 class RemoteGit(Git):

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from itertools import count, pairwise
 from typing import Any
@@ -156,8 +155,9 @@ class Gate:
         self._tell_of_the_dead(number, todo, life)
         reports: dict[str, ReviewerReport] = {}
         watched = desk.watching(self._name("review", number))
-        with watched, ThreadPoolExecutor(len(todo), "holdfast-review") as pool:
-            failures = together(desk, pool, [partial(self._review, number, name, reports) for name in todo])
+        with watched:
+            jobs = [partial(self._review, number, name, reports) for name in todo]
+            failures = together(desk, jobs, "holdfast-review", len(todo))
         self._undo_edits(before, number)
         self._enough(todo, reports, failures)
         return judge(reports, self._taken, [one for _, one in self._desk.found.values()] + self._seen)

@@ -7,8 +7,8 @@ changed the same lines are a stop with a reason, and both results stay where the
 from __future__ import annotations
 
 import threading
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
 
@@ -114,10 +114,8 @@ def _side_by_side(desk: Desk, batch: Mapping[str, Any], base: str, begun: str | 
     tasks, failed, name = batch["tasks"], threading.Event(), f"{label(batch)}/merge"
     if not desk.knew(name):
         trees.check_there(desk, batch)
-    with ThreadPoolExecutor(min(desk.settings.run.parallel, len(tasks)), "holdfast-task") as pool:
-        failures = together(
-            desk, pool, [partial(_in_own_tree, desk, batch, task, base, failed, claims) for task in tasks]
-        )
+    jobs = [partial(_in_own_tree, desk, batch, task, base, failed, claims) for task in tasks]
+    failures = together(desk, jobs, "holdfast-task", desk.settings.run.parallel)
     if failure := first_of(failures):
         raise failure
     if not desk.knew(name):
@@ -130,16 +128,35 @@ def _side_by_side(desk: Desk, batch: Mapping[str, Any], base: str, begun: str | 
         raise Halt(error.reason, str(error), *filter(None, (error.advice,)), *where) from error
 
 
-def together(desk: Desk, pool: ThreadPoolExecutor, jobs: Sequence[Callable[[], Any]]) -> list[BaseException | None]:
-    """Run them all to their end, and give what each raised. An interrupt ends the others first."""
-    futures = [pool.submit(job) for job in jobs]
+def together(desk: Desk, jobs: Sequence[Callable[[], Any]], name: str, most: int) -> list[BaseException | None]:
+    """Run them all to their end, `most` at a time, and give what each raised. An interrupt ends the others first."""
+    raised: list[BaseException | None] = [None] * len(jobs)
+    waiting = deque(enumerate(jobs))
+
+    def go_on() -> None:
+        while waiting:
+            try:
+                place, job = waiting.popleft()
+            except IndexError:
+                return  # another was quicker
+            try:
+                job()
+            except BaseException as error:  # noqa: BLE001 - whoever waits for all of them judges it
+                raised[place] = error
+
+    threads = [threading.Thread(target=go_on, name=f"{name}_{number}") for number in range(min(most, len(jobs)))]
+    for thread in threads:
+        thread.start()
     try:
-        return [future.exception() for future in futures]
+        for thread in threads:
+            thread.join()
     except BaseException:
         desk.halt()
-        for future in futures:
-            future.cancel()
+        waiting.clear()
+        for thread in threads:
+            thread.join()
         raise
+    return raised
 
 
 def _in_own_tree(
