@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from holdfast.core.spec import Deferred, NextBatch, Phase, PhaseCursor, Reviewer, Stage, TaskRef
-from holdfast.core.spec_graph import Graph
+from holdfast.core.spec_graph import Graph, read_graph
 from holdfast.core.spec_shapes import (
     joined,
     merged,
@@ -85,6 +85,18 @@ def test_tasks_of_several_documents_are_all_read():
     assert [task.id for task in read_tasks(whole).tasks] == ["T1", "T2", "T3"]
     assert [task.id for task in read_tasks(merged([whole, {"tasks": None}])).tasks] == ["T1", "T2", "T3"]
     assert merged([{"next_batch": {"number": "2"}}, {"next_batch": None}]) == {"next_batch": None}
+
+
+def test_a_list_and_a_map_of_several_documents_are_all_read():
+    rows = [{"id": "T1"}], {"tasks": {"T2": {"title": "b"}}}, [{"id": "T3"}]
+    for order in (rows, rows[::-1], (rows[1], rows[0], rows[2])):
+        read = read_tasks(merged(order))
+        assert sorted((task.id, task.title) for task in read.tasks) == [("T1", ""), ("T2", "b"), ("T3", "")]
+        assert not read.flaws
+    assert read_tasks(merged([[{"id": "T1"}], {"tasks": {"T2": None}}])).flaws == ((1, "A task has no id."),)
+    needs = merged([{"dependencies": [{"id": "T3", "needs": "T2"}]}, {"dependencies": {"T2": ["T1"]}}])
+    assert set(read_graph(needs, read.tasks).needs) == {("T3", "T2"), ("T2", "T1")}
+    assert merged([{"edges": ["T1 -> T2"]}, {"edges": {"T2": ["T1"]}}])["edges"] == {"T2": ["T1"]}
 
 
 def test_maps_of_several_documents_are_all_read():

@@ -51,6 +51,7 @@ _LABELLED = re.compile(r"([A-Za-z0-9][\w.-]*) ?\(([a-z-]+)\)")
 _TASK_FIRST = re.compile(r"\[?([A-Z][A-Z0-9]*-[0-9]+|T[0-9]+)\b")
 _MARK = "[P]"
 _JOINED = frozenset({"tasks", "phases", "edges", "internal", "dependencies", "batches"})
+_INSIDE = {"tasks": "depends_on", "dependencies": "depends_on", "phases": "tasks"}  # what a bare value under an id is
 
 
 class Tasks(NamedTuple):
@@ -72,23 +73,39 @@ def merged(documents: Sequence[Plain]) -> dict[str, Plain]:
         found = document if isinstance(document, Mapping) else {"tasks": document} if isinstance(document, list) else {}
         known = {key: data[key] for key in _JOINED & data.keys() & found.keys()}
         data |= found
-        data |= {key: _both(before, found[key]) for key, before in known.items()}
+        data |= {key: _both(key, before, found[key]) for key, before in known.items()}
     return data
 
 
-def _both(before: Plain, after: Plain) -> Plain:
+def _both(key: str, before: Plain, after: Plain) -> Plain:
     if after is None:
         return before
-    if not goes_on(before, after):
+    if not goes_on(key, [before], after):
         return after
-    return {**before, **after} if isinstance(before, Mapping) else [*before, *after]
-
-
-def goes_on(before: Plain, after: Plain) -> bool:
-    """Whether a later document adds to what an earlier one lists: two lists do, and two maps that have no key in common."""
     if isinstance(before, Mapping) and isinstance(after, Mapping):
-        return before.keys().isdisjoint(after)
-    return isinstance(before, list) and isinstance(after, list)
+        return {**before, **after}
+    return [*_listed(key, before), *_listed(key, after)]
+
+
+def goes_on(key: str, before: Sequence[Plain], after: Plain) -> bool:
+    """Whether a later document adds to what earlier ones list: a list always does, a map if it says nothing anew of theirs.
+
+    A list and a map go together where the map can be read as a list.
+    """
+    kinds = {"map" if isinstance(one, Mapping) else "list" if isinstance(one, list) else "" for one in (*before, after)}
+    if kinds == {"map"}:
+        return all(one.keys().isdisjoint(after) for one in before)
+    return kinds == {"list"} or (kinds == {"list", "map"} and key in _INSIDE)
+
+
+def _listed(key: str, value: Plain) -> list[Plain]:
+    """A list as it is, and a map by id as the list that says the same."""
+    if isinstance(value, list):
+        return value
+    return [
+        {"id": name, **row} if isinstance(row, Mapping) else row and {"id": name, _INSIDE[key]: row}
+        for name, row in value.items()
+    ]
 
 
 def task_rows(data: Mapping[str, Plain]) -> list[Plain]:

@@ -131,7 +131,7 @@ def task_nodes(text: Text) -> list[tuple[str, Node]]:
     own: list[Node] = []
     for node in (_held(root, "tasks") for root in text.documents):
         if node is not None and not node.is_nothing:
-            own = [*own, node] if all(goes_on(one.value, node.value) for one in own) else [node]
+            own = [*own, node] if goes_on("tasks", [one.value for one in own], node.value) else [node]
     phases = [entry.node for root in text.documents for entry in _items(_held(root, "phases"))]
     inner = [node for phase in phases if isinstance(phase.value, dict) and (node := _held(phase, "tasks")) is not None]
     return [pair for node in (own or inner) for pair in _nodes_of(node)]
