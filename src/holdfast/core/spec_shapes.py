@@ -22,7 +22,19 @@ from holdfast.core.spec import (
     Task,
     TaskRef,
 )
-from holdfast.core.spec_graph import FILES, NEEDS, Graph, Plain, files_of, first, needs_of, phase_of, text, words
+from holdfast.core.spec_graph import (
+    FILES,
+    NEEDS,
+    Graph,
+    Plain,
+    files_of,
+    first,
+    needs_of,
+    phase_of,
+    phase_rows,
+    text,
+    words,
+)
 from holdfast.core.statuses import severity, status
 
 TITLES = ("content", "title", "subject", "name")
@@ -109,15 +121,18 @@ def _listed(key: str, value: Plain) -> list[Plain]:
 
 
 def task_rows(data: Mapping[str, Plain]) -> list[Plain]:
-    """The tasks as they stand in the file: a list, a map by id, or inside the phases."""
+    """The tasks as they stand in the file: a list, a map by id, or one of these inside the phases."""
     found = data.get("tasks")
-    if isinstance(found, Mapping):
-        return [{"id": name, **row} if isinstance(row, Mapping) else row for name, row in found.items()]
-    if isinstance(found, list):
-        return found
-    phases = data.get("phases")
-    rows = [row.get("tasks") for row in phases if isinstance(row, Mapping)] if isinstance(phases, list) else []
-    return [task for row in rows if isinstance(row, list) for task in row if isinstance(task, Mapping)]
+    if isinstance(found, Mapping | list):
+        return _rows(found)
+    inner = [_rows(row.get("tasks")) for row in phase_rows(data.get("phases"))]
+    return [task for rows in inner for task in rows if isinstance(task, Mapping)]
+
+
+def _rows(value: Plain) -> list[Plain]:
+    if isinstance(value, Mapping):
+        return [{"id": name, **row} if isinstance(row, Mapping) else row for name, row in value.items()]
+    return value if isinstance(value, list) else []
 
 
 def read_tasks(data: Mapping[str, Plain]) -> Tasks:
@@ -156,9 +171,8 @@ def _blocked(rows: Sequence[Plain]) -> tuple[dict[str, list[str]], list[tuple[in
 
 
 def _phases(value: Plain) -> Iterator[Phase]:
-    for row in value if isinstance(value, list) else ():
-        if isinstance(row, Mapping):
-            yield phase_of(row, words(first(row, ("task_ids", "tasks"))))
+    for row in phase_rows(value):
+        yield phase_of(row, first(row, ("task_ids", "tasks")))
 
 
 def _task(row: Mapping[str, Plain], where: Mapping[str, str], blocked: Mapping[str, Sequence[str]]) -> tuple[Task, str]:
