@@ -14,7 +14,7 @@ from holdfast import app, config, settings
 from holdfast.adapters.ground import around
 from holdfast.adapters.specs import SpecFolder, find, named
 from holdfast.adapters.specs.reader import CHECKPOINT
-from holdfast.core.batches import Batch, plan
+from holdfast.core.batches import Batch, held, held_said, plan
 from holdfast.core.canonical import digest
 from holdfast.core.errors import HoldfastError, NotFound
 from holdfast.core.ids import SPEC, is_id
@@ -56,11 +56,12 @@ class SpecElsewhere(HoldfastError):
 
 
 class Seen(NamedTuple):
-    """A spec as its files are now, and the batches that are left, each with its number."""
+    """A spec as its files are now, the batches that are left, each with its number, and what is in none of them."""
 
     folder: SpecFolder
     spec: Spec
     batches: tuple[tuple[int, Batch], ...]
+    held: tuple[str, ...]
 
 
 def look(text: str, parallel: int | None = None) -> Seen:
@@ -76,7 +77,8 @@ def look(text: str, parallel: int | None = None) -> Seen:
         batch._replace(parallel=batch.parallel and at_once)
         for batch in plan(spec.tasks, break_on_phase=run.break_on_phase)
     ]
-    return Seen(folder, spec, tuple(enumerate(planned, batches_behind(spec.checkpoint) + 1)))
+    numbered = tuple(enumerate(planned, batches_behind(spec.checkpoint) + 1))
+    return Seen(folder, spec, numbered, tuple(held_said(held(spec.tasks))))
 
 
 def look_data(seen: Seen) -> dict[str, Any]:
@@ -91,6 +93,7 @@ def look_data(seen: Seen) -> dict[str, Any]:
         "batches": [
             {"number": number, "tasks": list(batch.tasks), "parallel": batch.parallel} for number, batch in seen.batches
         ],
+        "held": list(seen.held),
     }
 
 

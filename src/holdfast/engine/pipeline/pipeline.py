@@ -13,7 +13,7 @@ from typing import Any
 from holdfast.core.errors import HoldfastError
 from holdfast.core.stops import lookup, snippet
 from holdfast.engine.pipeline import aside, tasks, trees
-from holdfast.engine.pipeline.batches import FINAL, Planner, check_claims, write_files
+from holdfast.engine.pipeline.batches import FINAL, Planner, check_claims, check_held, write_files
 from holdfast.engine.pipeline.desk import Desk, Halt, Moment, label
 from holdfast.engine.pipeline.gate import Gate, Passed, recalled
 
@@ -41,6 +41,7 @@ def _work(desk: Desk) -> None:
     while (batch := planner.batch(number))["tasks"]:
         _batch(desk, batch)
         number += 1
+    check_held(desk, batch)
     _final(desk, batch, start)
 
 
