@@ -166,3 +166,19 @@ def test_a_task_of_a_begun_batch_that_a_person_calls_blocked_is_asked_about_and_
     assert project.starts("implement/T3") == 1 and "blocked" in project.read(TASKS)
     word(project, "T3", "blocked", "pending")
     assert project.resume().code == 0 and project.starts("implement/T3") == 2
+
+
+def test_a_batch_of_which_nothing_is_left_is_in_the_checkpoint_all_the_same(tmp_path):
+    last = [write("kit/last.py", "LAST = 1\n"), report(implementation_files=["kit/last.py"])]
+    spec = {"T1": ("kit/words.py", ()), "T3": ("kit/words.py", ()), "T9": ("kit/words.py", ())}
+    acts = {"implement/T1": WORDS, "implement/T3": [BLOCKED, COUNT], "implement/T9": [BLOCKED, last]}
+    project = build(tmp_path, spec, acts, QUICK)
+    is_stop(project, project.run(), "worker_blocked")
+    drop(project, "T3")
+    is_stop(project, project.resume(), "insufficient_evidence")
+    is_stop(project, project.resume(), "worker_blocked")
+    checkpoint = project.read(CHECKPOINT)
+    assert "last_batch: 2" in checkpoint and "T3" not in checkpoint, checkpoint
+    assert "number: 3" in checkpoint.partition("next_batch:")[2] and "T9" in checkpoint.partition("next_batch:")[2]
+    assert project.resume().code == 0
+    assert "last_batch: 3" in project.git("show", f"HEAD:{CHECKPOINT}")
