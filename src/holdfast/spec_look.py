@@ -14,18 +14,19 @@ from holdfast import app, config, settings
 from holdfast.adapters.ground import around
 from holdfast.adapters.specs import SpecFolder, find, named
 from holdfast.adapters.specs.reader import CHECKPOINT
-from holdfast.core.batches import Batch, plan
+from holdfast.core.batches import Batch, held, held_said, plan
 from holdfast.core.canonical import digest
 from holdfast.core.errors import HoldfastError, NotFound
 from holdfast.core.ids import SPEC, is_id
 from holdfast.core.named import NamedTuple
 from holdfast.core.shapes import FINISHED, RunState
-from holdfast.core.spec import Spec, batches_behind, refuse
+from holdfast.core.spec import Problem, Spec, SpecError, batches_behind, refuse
 from holdfast.core.stops import is_resumable
 from holdfast.engine.log import read_head
 from holdfast.ports import Head, Store
 
 KIND = "spec"
+MEND = f"Mend that line; or move the file away, and the run begins by what tasks.yaml says and writes a new {CHECKPOINT}."
 
 
 class SpecEnded(HoldfastError):
@@ -57,11 +58,12 @@ class SpecElsewhere(HoldfastError):
 
 
 class Seen(NamedTuple):
-    """A spec as its files are now, and the batches that are left, each with its number."""
+    """A spec as its files are now, the batches that are left, each with its number, and what is in none of them."""
 
     folder: SpecFolder
     spec: Spec
     batches: tuple[tuple[int, Batch], ...]
+    held: tuple[str, ...]
 
 
 def look(text: str, parallel: int | None = None) -> Seen:
@@ -77,7 +79,8 @@ def look(text: str, parallel: int | None = None) -> Seen:
         batch._replace(parallel=batch.parallel and at_once)
         for batch in plan(spec.tasks, break_on_phase=run.break_on_phase)
     ]
-    return Seen(folder, spec, tuple(enumerate(planned, batches_behind(spec.checkpoint) + 1)))
+    numbered = tuple(enumerate(planned, batches_behind(spec.checkpoint) + 1))
+    return Seen(folder, spec, numbered, tuple(held_said(held(spec.tasks))))
 
 
 def look_data(seen: Seen) -> dict[str, Any]:
@@ -92,6 +95,7 @@ def look_data(seen: Seen) -> dict[str, Any]:
         "batches": [
             {"number": number, "tasks": list(batch.tasks), "parallel": batch.parallel} for number, batch in seen.batches
         ],
+        "held": list(seen.held),
     }
 
 
@@ -101,20 +105,30 @@ def is_there(text: str) -> bool:
 
 
 def is_begun(text: str) -> bool:
-    """Whether this names a spec of which a checkpoint tells. Raises NotFound for a spec that has none: it never ran."""
+    """Whether this names a spec of which a checkpoint tells. Raises NotFound for a spec that has none: it never ran;
+    and SpecError where nobody can read it."""
     try:
         folder = named(around(os.getcwd(), config.environment()).top, text)
     except HoldfastError:
         return False
-    if folder.read().checkpoint is not None:
+    spec = folder.read()
+    if spec.checkpoint is not None:
         return True
+    if (problem := _unreadable(spec)) is not None:
+        raise SpecError(str(problem), [problem], advice=MEND)
     error = NotFound("run of the spec", text)
     error.advice = f"`holdfast run {shlex.quote(text)}` begins one."
     raise error
 
 
+def _unreadable(spec: Spec) -> Problem | None:
+    """What is wrong with a checkpoint that is there and cannot be read."""
+    return next((one for one in spec.problems if os.path.basename(one.path) == CHECKPOINT), None)
+
+
 def waiting(where: config.Config) -> list[dict[str, Any]]:
-    """The specs here that are not finished by their checkpoint, and of which no run is known."""
+    """The specs here that are not finished by their checkpoint, or whose checkpoint nobody can read, and of which no run
+    is known."""
     try:
         top = around(os.getcwd(), config.environment()).top
     except HoldfastError:
@@ -122,10 +136,13 @@ def waiting(where: config.Config) -> list[dict[str, Any]]:
     paths = [path for path in find(top) if os.path.isfile(os.path.join(top, path, CHECKPOINT))]
     rows = []
     for path in paths:
-        said = SpecFolder(path, top).read().checkpoint
-        if said is not None and not said.finished and last_run(where, os.path.join(top, path)) is None:
-            following = f"holdfast resume {shlex.quote(path)}"
-            rows.append({"path": path, "last_batch": said.last_batch or "", "next": following})
+        spec = SpecFolder(path, top).read()
+        said, problem = spec.checkpoint, _unreadable(spec)
+        is_open = problem is not None if said is None else not said.finished
+        if is_open and last_run(where, os.path.join(top, path)) is None:
+            row = {"path": path, "last_batch": (said.last_batch if said else None) or ""}
+            told = {"problem": str(problem), "advice": MEND} if problem else {}
+            rows.append({**row, **told, "next": f"holdfast resume {shlex.quote(path)}"})
     return rows
 
 

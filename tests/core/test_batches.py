@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from holdfast.core.batches import Batch, faults, plan
-from holdfast.core.spec import SpecError, Task
+from holdfast.core.batches import Batch, faults, held, held_said, plan
+from holdfast.core.spec import SpecError, Task, digest_of
 
 
 def task(name, needs=(), files=(), **more):
@@ -54,6 +54,18 @@ def test_names_that_only_begin_alike_do_not_collide():
     assert names([task("T1", (), ["src/a"]), task("T2", (), ["src/ab"])]) == [("T1", "T2")]
 
 
+def test_what_is_blocked_and_what_waits_for_it_is_in_no_batch():
+    blocked = task("T2", (), ["b"], status="blocked")
+    tasks = [task("T1", (), ["a"]), blocked, task("T3", ["T2"], ["c"]), task("T4", ["T3", "T1"], ["d"])]
+    assert names(tasks) == [("T1",)]
+    assert held(tasks) == {"T2": ("T3", "T4")}
+    assert held_said(held(tasks)) == ["T2 is blocked, and T3, T4 wait for it"]
+    assert held_said(held(tasks[:3])) == ["T2 is blocked, and T3 waits for it"]
+    assert held_said(held([blocked])) == ["T2 is blocked"] and names([blocked]) == []
+    assert faults([task("T2", ["T3"], status="blocked"), task("T3", ["T2"])]) == ["T2 needs T3 needs T2, which is a cycle."]
+    assert digest_of([blocked]) != digest_of([task("T2", (), ["b"])])
+
+
 def test_a_task_without_a_file_is_alone_and_holds_nobody_else_up():
     tasks = [task("T1", (), ["a"]), task("T2"), task("T3", (), ["b"]), task("T4", (), [" "])]
     assert names(tasks) == [("T1", "T3"), ("T2",), ("T4",)]
@@ -65,7 +77,7 @@ def test_what_is_complete_counts_as_done_and_what_is_set_aside_is_left_out():
         task("T2", ["T1"], ["b"], status="in_progress"),
         task("T3", (), ["c"], status="deferred"),
         task("T4", ["T3"], ["d"], status="complete"),
-        task("T5", (), ["b"], status="blocked"),
+        task("T5", (), ["b"], status="awaiting_review"),
     ]
     assert names(tasks) == [("T2",), ("T5",)]
 

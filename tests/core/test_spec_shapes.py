@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from holdfast.core.spec import Deferred, NextBatch, Phase, PhaseCursor, Reviewer, Stage, TaskRef
-from holdfast.core.spec_graph import Graph
+from holdfast.core.spec_graph import Graph, read_graph
 from holdfast.core.spec_shapes import (
     joined,
     merged,
@@ -85,6 +85,44 @@ def test_tasks_of_several_documents_are_all_read():
     assert [task.id for task in read_tasks(whole).tasks] == ["T1", "T2", "T3"]
     assert [task.id for task in read_tasks(merged([whole, {"tasks": None}])).tasks] == ["T1", "T2", "T3"]
     assert merged([{"next_batch": {"number": "2"}}, {"next_batch": None}]) == {"next_batch": None}
+
+
+@pytest.mark.parametrize(
+    "phases",
+    [
+        {"build": [{"id": "T1"}, {"id": "T2"}], "ship": [{"id": "T3"}]},
+        {"build": {"tasks": [{"id": "T1"}, {"id": "T2"}]}, "ship": {"tasks": {"T3": {"title": "c"}}}},
+        {
+            "build": {"description": "first", "tasks": {"T1": {}, "T2": {}}},
+            "p2": {"name": "ship", "tasks": [{"id": "T3"}]},
+        },
+        [{"name": "build", "tasks": {"T1": {}, "T2": {}}}, {"name": "ship", "tasks": {"T3": {}}}],
+    ],
+)
+def test_tasks_inside_phases_are_read_whether_they_are_lists_or_maps(phases):
+    read = read_tasks({"phases": phases})
+    assert [(task.id, task.phase) for task in read.tasks] == [("T1", "build"), ("T2", "build"), ("T3", "ship")]
+    assert [phase.tasks for phase in read.phases] == [("T1", "T2"), ("T3",)] and not read.flaws
+
+
+def test_a_map_of_phases_may_only_name_tasks_and_other_phases():
+    rows = [{"id": "T1"}, {"id": "T2"}, {"id": "T3"}]
+    read = read_tasks({"tasks": rows, "phases": {"build": ["T1", "T2"], "ship": "T3"}})
+    assert [task.phase for task in read.tasks] == ["build", "build", "ship"]
+    needs = {"p1": {"title": "Build", "tasks": ["T1", "T2"]}, "p2": {"needs": "p1", "tasks": {"T3": {"needs": "T2"}}}}
+    assert set(read_graph({"phases": needs}, read.tasks).needs) == {("T3", "T1"), ("T3", "T2")}
+
+
+def test_a_list_and_a_map_of_several_documents_are_all_read():
+    rows = [{"id": "T1"}], {"tasks": {"T2": {"title": "b"}}}, [{"id": "T3"}]
+    for order in (rows, rows[::-1], (rows[1], rows[0], rows[2])):
+        read = read_tasks(merged(order))
+        assert sorted((task.id, task.title) for task in read.tasks) == [("T1", ""), ("T2", "b"), ("T3", "")]
+        assert not read.flaws
+    assert read_tasks(merged([[{"id": "T1"}], {"tasks": {"T2": None}}])).flaws == ((1, "A task has no id."),)
+    needs = merged([{"dependencies": [{"id": "T3", "needs": "T2"}]}, {"dependencies": {"T2": ["T1"]}}])
+    assert set(read_graph(needs, read.tasks).needs) == {("T3", "T2"), ("T2", "T1")}
+    assert merged([{"edges": ["T1 -> T2"]}, {"edges": {"T2": ["T1"]}}])["edges"] == {"T2": ["T1"]}
 
 
 def test_maps_of_several_documents_are_all_read():

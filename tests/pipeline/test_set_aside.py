@@ -7,6 +7,7 @@ import pytest
 from tests.pipeline.kit import CHAIN, QUICK, SPEC, TWO, build, is_stop, report, review, wait_for, write
 from tests.pipeline.test_truth import BLOCKED, LONG, cut_off
 
+CHECKPOINT = f"specs/active/{SPEC}/checkpoint.yaml"
 TASKS = f"specs/active/{SPEC}/tasks.yaml"
 WORDS = [write("kit/words.py", "WORDS = 1\n"), report(implementation_files=["kit/words.py"])]
 COUNT = [write("kit/count.py", "COUNT = 1\n"), report(implementation_files=["kit/count.py"])]
@@ -124,3 +125,60 @@ def test_a_kill_before_the_stop_asks_again(tmp_path):
     assert len(project.hits) == 1
     is_stop(project, project.resume(), "insufficient_evidence")
     assert project.resume().code == 0 and project.starts("implement/T3") == 1
+
+
+def word(project, name, old, new):
+    """A person's edit of one status."""
+    before, row, after = project.read(TASKS).partition(f"  - id: {name}\n")
+    project.write(TASKS, before + row + after.replace(old, new, 1))
+
+
+def test_a_task_that_a_person_calls_blocked_is_not_begun_and_those_behind_it_wait(tmp_path):
+    last = [write("kit/last.py", "LAST = 1\n"), report(implementation_files=["kit/last.py"])]
+    mean = [write("kit/mean.py", "MEAN = 1\n"), report(implementation_files=["kit/mean.py"])]
+    spec = {**TWO, "T3": ("kit/count.py", ("T1",)), "T9": ("kit/last.py", ("T2",))}
+    acts = {"implement/T1": WORDS, "implement/T2": mean, "implement/T3": COUNT, "implement/T9": last}
+    project = build(tmp_path, spec, acts, QUICK)
+    word(project, "T2", "pending", "blocked")
+    project.commit()
+    shown = project.holdfast("run", SPEC, "--plan")
+    assert "T2 is blocked, and T9 waits for it." in shown.out, shown
+    handed = is_stop(project, project.run(), "tasks_blocked")
+    assert "T2 is blocked, and T9 waits for it" in str(handed["signals"]) and f"{TASKS}, and resume" in str(handed)
+    assert handed["next_actions"][0]["command"].startswith("holdfast resume "), handed
+    assert [project.starts(f"implement/{name}") for name in spec] == [1, 0, 1, 0]
+    assert project.read(TASKS).count("completed") == 2 and project.read(TASKS).count("blocked") == 1
+    checkpoint = project.read(CHECKPOINT)
+    assert "next_batch: null" not in checkpoint and "T2" in checkpoint.partition("next_batch:")[2]
+    is_stop(project, project.resume(), "tasks_blocked")
+    word(project, "T2", "blocked", "pending")
+    assert project.resume().code == 0
+    assert [project.starts(f"implement/{name}") for name in spec] == [1, 1, 1, 1]
+    assert "next_batch: null" in project.read(CHECKPOINT)
+
+
+def test_a_task_of_a_begun_batch_that_a_person_calls_blocked_is_asked_about_and_comes_later(tmp_path):
+    project = build(tmp_path, CHAIN, {"implement/T1": WORDS, "implement/T3": [BLOCKED, COUNT]}, QUICK)
+    is_stop(project, project.run(), "worker_blocked")
+    set_aside(project, "T3", "blocked")
+    is_stop(project, project.resume(), "insufficient_evidence")
+    is_stop(project, project.resume(), "tasks_blocked")
+    assert project.starts("implement/T3") == 1 and "blocked" in project.read(TASKS)
+    word(project, "T3", "blocked", "pending")
+    assert project.resume().code == 0 and project.starts("implement/T3") == 2
+
+
+def test_a_batch_of_which_nothing_is_left_is_in_the_checkpoint_all_the_same(tmp_path):
+    last = [write("kit/last.py", "LAST = 1\n"), report(implementation_files=["kit/last.py"])]
+    spec = {"T1": ("kit/words.py", ()), "T3": ("kit/words.py", ()), "T9": ("kit/words.py", ())}
+    acts = {"implement/T1": WORDS, "implement/T3": [BLOCKED, COUNT], "implement/T9": [BLOCKED, last]}
+    project = build(tmp_path, spec, acts, QUICK)
+    is_stop(project, project.run(), "worker_blocked")
+    drop(project, "T3")
+    is_stop(project, project.resume(), "insufficient_evidence")
+    is_stop(project, project.resume(), "worker_blocked")
+    checkpoint = project.read(CHECKPOINT)
+    assert "last_batch: 2" in checkpoint and "T3" not in checkpoint, checkpoint
+    assert "number: 3" in checkpoint.partition("next_batch:")[2] and "T9" in checkpoint.partition("next_batch:")[2]
+    assert project.resume().code == 0
+    assert "last_batch: 3" in project.git("show", f"HEAD:{CHECKPOINT}")

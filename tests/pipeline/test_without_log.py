@@ -74,6 +74,21 @@ def test_a_branch_that_is_no_more_is_told(clone):
     assert any("feature" in text for text in clone.notes()), clone.notes()
 
 
+def test_a_checkpoint_that_nobody_can_read_is_named_with_its_line_and_what_to_do(clone):
+    clone.write(CHECKPOINT, clone.read(CHECKPOINT).replace("last_batch: 1", "last_batch: `1"))
+    line = next(at for at, text in enumerate(clone.read(CHECKPOINT).splitlines(), 1) if "`1" in text)
+    shown = clone.holdfast("resume")
+    assert f"{CHECKPOINT}, line {line}:" in shown.out and "Mend that line" in shown.out, shown
+    (row,) = clone.holdfast("resume", "--json").data["specs"]
+    assert f"line {line}" in row["problem"] and row["next"] == f"holdfast resume specs/active/{SPEC}"
+    for more in ((), ("--plan",)):
+        error = clone.holdfast("resume", SPEC, *more, "--json").data["error"]
+        assert f"{CHECKPOINT}, line {line}:" in error["message"] and "move the file away" in error["advice"], error
+    (clone.top / CHECKPOINT).unlink()
+    assert clone.holdfast("run", SPEC, "--yes").code == 0
+    assert clone.starts("implement/T1") == 1 and "last_batch: 1" in clone.read(CHECKPOINT)
+
+
 def test_a_spec_that_never_ran_is_not_called_a_missing_store(tmp_path):
     project = build(tmp_path, CHAIN, settings=QUICK)
     answer = project.holdfast("resume", SPEC, "--json")

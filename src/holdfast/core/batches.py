@@ -14,6 +14,7 @@ from holdfast.core.named import NamedTuple
 from holdfast.core.spec import ASIDE, OVER, Problem, Task, natural, refuse
 
 _CYCLE_TOLD = 100
+_WAITING_TOLD = 10
 _GLOB = frozenset("*?[{")
 _ALONE = ("alone", ())
 
@@ -26,11 +27,45 @@ class Batch(NamedTuple):
 
 
 def plan(tasks: Sequence[Task], *, break_on_phase: bool = False) -> tuple[Batch, ...]:
-    """The batches of the tasks that are still to do. What is complete counts as done."""
+    """The batches of the tasks that can be done. What is complete counts as done; what is held up is in none of them."""
     left = _ordered(tasks)
     refuse([Problem("tasks.yaml", None, sentence, fatal=True) for sentence in _faults(tasks, left)])
-    queue = _one_phase_first(left) if break_on_phase else left
-    return _gathered(left, _earliest(queue, _open_needs(queue), by_phase=break_on_phase))
+    out = {name for blocked, behind in _held(left).items() for name in (blocked, *behind)}
+    free = [task for task in left if task.id not in out] if out else left
+    queue = _one_phase_first(free) if break_on_phase else free
+    return _gathered(free, _earliest(queue, _open_needs(queue), by_phase=break_on_phase))
+
+
+def held(tasks: Sequence[Task]) -> dict[str, tuple[str, ...]]:
+    """Each task that somebody called blocked, and those to do that wait for it, one behind the other too."""
+    return _held(_ordered(tasks))
+
+
+def held_said(held_up: Mapping[str, Sequence[str]]) -> list[str]:
+    """The same in sentences."""
+    return [f"{name} is blocked{_waiting(behind)}" for name, behind in held_up.items()]
+
+
+def _waiting(behind: Sequence[str]) -> str:
+    more = f" and {len(behind) - _WAITING_TOLD} more" if len(behind) > _WAITING_TOLD else ""
+    who = f"{', '.join(behind[:_WAITING_TOLD])}{more}"
+    return f", and {who} {'waits' if len(behind) == 1 else 'wait'} for it" if behind else ""
+
+
+def _held(left: Sequence[Task]) -> dict[str, tuple[str, ...]]:
+    blocked = [task.id for task in left if task.status == "blocked"]
+    wanted_by = _wanted_by(_open_needs(left)) if blocked else {}
+    return {name: _behind(name, wanted_by) for name in blocked}
+
+
+def _behind(name: str, wanted_by: Mapping[str, Sequence[str]]) -> tuple[str, ...]:
+    found = {name: None}
+    queue = [name]
+    for one in queue:
+        fresh = [later for later in wanted_by[one] if later not in found]
+        found |= dict.fromkeys(fresh)
+        queue += fresh
+    return tuple(sorted(found.keys() - {name}, key=natural))
 
 
 def faults(tasks: Sequence[Task]) -> list[str]:
@@ -112,10 +147,7 @@ def _knots(needs: Mapping[str, Sequence[str]]) -> set[str]:
 
 def _in_order(needs: Mapping[str, Sequence[str]]) -> Iterator[str]:
     """The ids so that each comes after what it needs, the first by name before others. Those behind a cycle never come."""
-    wanted_by: dict[str, list[str]] = {name: [] for name in needs}
-    for name, wanted in needs.items():
-        for need in wanted:
-            wanted_by[need].append(name)
+    wanted_by = _wanted_by(needs)
     missing = {name: len(wanted) for name, wanted in needs.items()}
     rank = {name: number for number, name in enumerate(needs)}
     ready = [(rank[name], name) for name, count in missing.items() if count == 0]
@@ -127,6 +159,14 @@ def _in_order(needs: Mapping[str, Sequence[str]]) -> Iterator[str]:
             missing[waiting] -= 1
             if missing[waiting] == 0:
                 heapq.heappush(ready, (rank[waiting], waiting))
+
+
+def _wanted_by(needs: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {name: [] for name in needs}
+    for name, wanted in needs.items():
+        for need in wanted:
+            found[need].append(name)
+    return found
 
 
 def _earliest(left: Sequence[Task], needs: Mapping[str, Sequence[str]], *, by_phase: bool) -> dict[str, int]:

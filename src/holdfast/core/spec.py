@@ -20,6 +20,7 @@ Severity = Literal["critical", "high", "medium", "low"]
 
 OVER: frozenset[Status] = frozenset({"complete", "deferred", "dropped"})  # nobody has to work on these
 ASIDE: frozenset[Status] = frozenset({"deferred", "dropped"})  # and these will not be there for others
+HELD: frozenset[Status] = frozenset({"blocked"})  # nobody is to begin with these until a person says otherwise
 _DIGITS = re.compile("([0-9]+)")
 _PROBLEMS_TOLD = 20
 
@@ -181,7 +182,8 @@ def natural(text: str) -> tuple[object, ...]:
 
 
 def digest_of(tasks: Iterable[Task]) -> str:
-    """The digest of what decides the batches: ids, titles, files, needs, and whether each is open, complete or set aside."""
+    """The digest of what decides the batches: ids, titles, files, needs, and whether each is open, blocked, complete or
+    set aside."""
     rows = [(*_identity(task), task.phase, _stand(task)) for task in tasks]
     return digest(b"holdfast/tasks/1\n" + msgspec.json.encode(sorted(rows, key=lambda row: row[0])))
 
@@ -191,7 +193,7 @@ def _identity(task: Task) -> tuple[str, str, list[str], list[str]]:
 
 
 def _stand(task: Task) -> str:
-    return task.status if task.status in OVER else "open"
+    return task.status if task.status in OVER | HELD else "open"
 
 
 def changes(before: Iterable[Task], after: Iterable[Task]) -> list[str]:

@@ -73,7 +73,7 @@ def needs_of(value: Mapping[str, Plain]) -> tuple[str, ...]:
 
 def read_graph(data: Mapping[str, Plain], tasks: Sequence[Task]) -> Graph:
     ids = {task.id for task in tasks}
-    rows = list(_maps(data.get("phases")))
+    rows = list(phase_rows(data.get("phases")))
     phases = tuple(_phase(row) for row in rows)
     pairs, remarks = _directed(list(_arrows(data)), tasks, phases)
     needs = [*_mapped(data, ids), *_of_phase_tasks(rows), *_of_phases(rows, phases, tasks), *pairs]
@@ -83,25 +83,27 @@ def read_graph(data: Mapping[str, Plain], tasks: Sequence[Task]) -> Graph:
     return Graph(tuple(dict.fromkeys(needs)), files, phases, tuple(_batches(data.get("batches"))), remarks)
 
 
-def _maps(value: Plain) -> Iterator[Mapping[str, Plain]]:
+def phase_rows(value: Plain) -> Iterator[Mapping[str, Plain]]:
+    """The phases of a list, or of a map from a name to a phase or to its tasks."""
     if isinstance(value, Mapping):
         for name, item in value.items():
-            yield {"name": name, **item} if isinstance(item, Mapping) else {"name": name, "tasks": item}
+            yield {"id": name, **item} if isinstance(item, Mapping) else {"id": name, "tasks": item}
     elif isinstance(value, list):
         yield from (item for item in value if isinstance(item, Mapping))
 
 
 def _phase(row: Mapping[str, Plain]) -> Phase:
-    return phase_of(row, words(first(row, ("tasks", "task_ids"))))
+    return phase_of(row, first(row, ("tasks", "task_ids")))
 
 
-def phase_of(row: Mapping[str, Plain], tasks: tuple[str, ...]) -> Phase:
+def phase_of(row: Mapping[str, Plain], tasks: Plain) -> Phase:
     stated = row.get("checkpoint")
     goal: Mapping[str, Plain] = stated if isinstance(stated, Mapping) else {}
     about = text(first(row, ("description",))) or text(goal.get("description"))
     criteria = first(goal, ("criteria",))
     listed = tuple(text(item) for item in criteria if text(item)) if isinstance(criteria, list) else ()
-    return Phase(text(first(row, ("name", "title", "id"))), tasks, about, listed)
+    names = words(tasks) or (tuple(tasks) if isinstance(tasks, Mapping) else ())
+    return Phase(text(first(row, ("name", "title", "id"))), names, about, listed)
 
 
 def _mapped(data: Mapping[str, Plain], ids: set[str]) -> Iterator[Pair]:
@@ -136,7 +138,8 @@ def _of_objects(value: Plain) -> Iterator[Pair]:
 
 def _of_phase_tasks(rows: Sequence[Mapping[str, Plain]]) -> Iterator[Pair]:
     for row in rows:
-        yield from _of_objects(row.get("tasks"))
+        held = row.get("tasks")
+        yield from _of_map(held) if isinstance(held, Mapping) else _of_objects(held)
 
 
 def _of_phases(rows: Sequence[Mapping[str, Plain]], phases: Sequence[Phase], tasks: Sequence[Task]) -> Iterator[Pair]:

@@ -22,7 +22,19 @@ from holdfast.core.spec import (
     Task,
     TaskRef,
 )
-from holdfast.core.spec_graph import FILES, NEEDS, Graph, Plain, files_of, first, needs_of, phase_of, text, words
+from holdfast.core.spec_graph import (
+    FILES,
+    NEEDS,
+    Graph,
+    Plain,
+    files_of,
+    first,
+    needs_of,
+    phase_of,
+    phase_rows,
+    text,
+    words,
+)
 from holdfast.core.statuses import severity, status
 
 TITLES = ("content", "title", "subject", "name")
@@ -51,6 +63,7 @@ _LABELLED = re.compile(r"([A-Za-z0-9][\w.-]*) ?\(([a-z-]+)\)")
 _TASK_FIRST = re.compile(r"\[?([A-Z][A-Z0-9]*-[0-9]+|T[0-9]+)\b")
 _MARK = "[P]"
 _JOINED = frozenset({"tasks", "phases", "edges", "internal", "dependencies", "batches"})
+_INSIDE = {"tasks": "depends_on", "dependencies": "depends_on", "phases": "tasks"}  # what a bare value under an id is
 
 
 class Tasks(NamedTuple):
@@ -72,35 +85,54 @@ def merged(documents: Sequence[Plain]) -> dict[str, Plain]:
         found = document if isinstance(document, Mapping) else {"tasks": document} if isinstance(document, list) else {}
         known = {key: data[key] for key in _JOINED & data.keys() & found.keys()}
         data |= found
-        data |= {key: _both(before, found[key]) for key, before in known.items()}
+        data |= {key: _both(key, before, found[key]) for key, before in known.items()}
     return data
 
 
-def _both(before: Plain, after: Plain) -> Plain:
+def _both(key: str, before: Plain, after: Plain) -> Plain:
     if after is None:
         return before
-    if not goes_on(before, after):
+    if not goes_on(key, [before], after):
         return after
-    return {**before, **after} if isinstance(before, Mapping) else [*before, *after]
-
-
-def goes_on(before: Plain, after: Plain) -> bool:
-    """Whether a later document adds to what an earlier one lists: two lists do, and two maps that have no key in common."""
     if isinstance(before, Mapping) and isinstance(after, Mapping):
-        return before.keys().isdisjoint(after)
-    return isinstance(before, list) and isinstance(after, list)
+        return {**before, **after}
+    return [*_listed(key, before), *_listed(key, after)]
+
+
+def goes_on(key: str, before: Sequence[Plain], after: Plain) -> bool:
+    """Whether a later document adds to what earlier ones list: a list always does, a map if it says nothing anew of theirs.
+
+    A list and a map go together where the map can be read as a list.
+    """
+    kinds = {"map" if isinstance(one, Mapping) else "list" if isinstance(one, list) else "" for one in (*before, after)}
+    if kinds == {"map"}:
+        return all(one.keys().isdisjoint(after) for one in before)
+    return kinds == {"list"} or (kinds == {"list", "map"} and key in _INSIDE)
+
+
+def _listed(key: str, value: Plain) -> list[Plain]:
+    """A list as it is, and a map by id as the list that says the same."""
+    if isinstance(value, list):
+        return value
+    return [
+        {"id": name, **row} if isinstance(row, Mapping) else row and {"id": name, _INSIDE[key]: row}
+        for name, row in value.items()
+    ]
 
 
 def task_rows(data: Mapping[str, Plain]) -> list[Plain]:
-    """The tasks as they stand in the file: a list, a map by id, or inside the phases."""
+    """The tasks as they stand in the file: a list, a map by id, or one of these inside the phases."""
     found = data.get("tasks")
-    if isinstance(found, Mapping):
-        return [{"id": name, **row} if isinstance(row, Mapping) else row for name, row in found.items()]
-    if isinstance(found, list):
-        return found
-    phases = data.get("phases")
-    rows = [row.get("tasks") for row in phases if isinstance(row, Mapping)] if isinstance(phases, list) else []
-    return [task for row in rows if isinstance(row, list) for task in row if isinstance(task, Mapping)]
+    if isinstance(found, Mapping | list):
+        return _rows(found)
+    inner = [_rows(row.get("tasks")) for row in phase_rows(data.get("phases"))]
+    return [task for rows in inner for task in rows if isinstance(task, Mapping)]
+
+
+def _rows(value: Plain) -> list[Plain]:
+    if isinstance(value, Mapping):
+        return [{"id": name, **row} if isinstance(row, Mapping) else row for name, row in value.items()]
+    return value if isinstance(value, list) else []
 
 
 def read_tasks(data: Mapping[str, Plain]) -> Tasks:
@@ -139,9 +171,8 @@ def _blocked(rows: Sequence[Plain]) -> tuple[dict[str, list[str]], list[tuple[in
 
 
 def _phases(value: Plain) -> Iterator[Phase]:
-    for row in value if isinstance(value, list) else ():
-        if isinstance(row, Mapping):
-            yield phase_of(row, words(first(row, ("task_ids", "tasks"))))
+    for row in phase_rows(value):
+        yield phase_of(row, first(row, ("task_ids", "tasks")))
 
 
 def _task(row: Mapping[str, Plain], where: Mapping[str, str], blocked: Mapping[str, Sequence[str]]) -> tuple[Task, str]:

@@ -166,6 +166,9 @@ STOPS = (
     Stop("sleeping", "Sleeping until a set time", "waiting", 52,
          "The run asked to sleep and goes on at the time it named.",
          True, True, GO_ON),
+    Stop("tasks_blocked", "Only blocked tasks are left", "waiting", 53,
+         "Every task that is left is blocked, or waits for one that is. Give the blocked ones another status in tasks.yaml, and resume.",
+         True, False, GO_ON),
     # ---- usage
     Stop("unstorable", "Value cannot be stored", "usage", 60,
          "A result is not plain data, so it could not be read back. Return values that JSON can hold.",

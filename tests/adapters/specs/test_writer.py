@@ -68,6 +68,36 @@ def test_tasks_of_several_documents_are_marked_where_they_stand(tmp_path, spec):
     assert text(tmp_path) == SEVERAL.replace("pending", "completed").replace("nearly", "completed")
 
 
+def test_tasks_in_maps_of_phases_are_marked_where_they_stand(tmp_path, spec):
+    before = (
+        "phases:\n  build:\n    - id: T1\n      status: pending\n  ship:\n    tasks:\n      T2:\n        status: nearly\n"
+        "---\nphases:\n  - name: last\n    tasks: [{id: T3, status: pending}]\n"
+    )
+    (tmp_path / "tasks.yaml").write_text(before)
+    found = spec.read()
+    assert [(task.id, task.phase, task.depends_on) for task in found.tasks] == [
+        ("T1", "build", ()),
+        ("T2", "ship", ("T1",)),
+        ("T3", "last", ("T2",)),
+    ]
+    assert [(problem.line, problem.fatal) for problem in found.problems] == [(8, False)]
+    spec.mark({"T1": "complete", "T2": "complete", "T3": "complete"})
+    assert [task.status for task in spec.read().tasks] == ["complete"] * 3
+    assert text(tmp_path).startswith(
+        before.partition("---")[0].replace("pending", "completed").replace("nearly", "completed")
+    )
+
+
+def test_a_list_and_a_map_in_two_documents_are_marked_where_they_stand(tmp_path, spec):
+    before = "- id: T1\n  file: a\n---\ntasks:\n  T2:\n    title: b\n    status: todo\n"
+    (tmp_path / "tasks.yaml").write_text(before)
+    assert [task.id for task in spec.read().tasks] == ["T1", "T2"]
+    spec.mark({"T1": "complete", "T2": "in_progress"})
+    assert [task.status for task in spec.read().tasks] == ["complete", "in_progress"]
+    after = before.replace("T1\n", "T1\n  status: completed\n").replace("todo", "in_progress")
+    assert text(tmp_path) == after
+
+
 def test_maps_of_tasks_in_several_documents_are_marked_where_they_stand(tmp_path, spec):
     before = "tasks:\n  T1: {content: one, status: pending}\n---\ntasks:\n  T2: {content: two, status: pending}\n"
     (tmp_path / "tasks.yaml").write_text(before)

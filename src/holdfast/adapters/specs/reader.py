@@ -128,13 +128,26 @@ def _of_tasks(folder: str, text: Text | None, stated: Tasks) -> Iterator[Problem
 
 def task_nodes(text: Text) -> list[tuple[str, Node]]:
     """Each task's id and its map, in the order in which `core.spec_shapes.task_rows` has them."""
-    own: list[Node] = []
-    for node in (_held(root, "tasks") for root in text.documents):
+    own = _told(text, "tasks") or [node for phases in _told(text, "phases") for node in _of_phases(phases)]
+    return [pair for node in own for pair in _nodes_of(node)]
+
+
+def _told(text: Text, key: str) -> list[Node]:
+    """What the documents hold under a key that counts, as `core.spec_shapes.merged` takes it together."""
+    found: list[Node] = []
+    for node in (_held(root, key) for root in text.documents):
         if node is not None and not node.is_nothing:
-            own = [*own, node] if all(goes_on(one.value, node.value) for one in own) else [node]
-    phases = [entry.node for root in text.documents for entry in _items(_held(root, "phases"))]
-    inner = [node for phase in phases if isinstance(phase.value, dict) and (node := _held(phase, "tasks")) is not None]
-    return [pair for node in (own or inner) for pair in _nodes_of(node)]
+            found = [*found, node] if goes_on(key, [one.value for one in found], node.value) else [node]
+    return found
+
+
+def _of_phases(phases: Node) -> Iterator[Node]:
+    """What each phase holds as its tasks. In a map from names, that may be all that stands there."""
+    if isinstance(phases.value, dict):
+        inner = [entry.node for entry in phases.value.values()]
+    else:
+        inner = [entry.node for entry in _items(phases) if isinstance(entry.node.value, dict)]
+    yield from (node for phase in inner if (node := _held(phase, "tasks")) is not None)
 
 
 def _held(root: Node, key: str) -> Node | None:

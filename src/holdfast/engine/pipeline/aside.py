@@ -1,4 +1,4 @@
-"""Tasks that a person dropped, deferred or took out of the file while their batch was begun. They are left out, once asked.
+"""Tasks that a person dropped, deferred, blocked or took out of the file while their batch was begun. They are left out, once asked.
 
 An agent may have written that instead. So the run stops first, and who goes on after that stop wants it so. That a task is
 called complete counts for nothing here: only a report shows that it was done.
@@ -14,7 +14,7 @@ from typing import Any
 from holdfast.core.briefs import Work
 from holdfast.core.reports import Kind
 from holdfast.core.shapes import OPEN
-from holdfast.core.spec import ASIDE, refuse
+from holdfast.core.spec import ASIDE, HELD, refuse
 from holdfast.engine.pipeline import trees
 from holdfast.engine.pipeline.desk import CutShort, Desk, Halt, label, step_name
 from holdfast.engine.pipeline.stage import Dispatch, Order
@@ -52,7 +52,7 @@ def _aside(desk: Desk, batch: Mapping[str, Any]) -> dict[str, str]:
     for name in (task["id"] for task in batch["tasks"]):
         if name not in now:
             said[name] = f"tasks.yaml: {name} is gone, and {label(batch)} has begun with it"
-        elif now[name].status in ASIDE:
+        elif now[name].status in ASIDE | HELD:
             said[name] = f"tasks.yaml: {name} is {now[name].said} now, and {label(batch)} has begun with it"
     return said
 

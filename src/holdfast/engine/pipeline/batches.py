@@ -6,10 +6,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from holdfast.core import batches
 from holdfast.core.review import LATER, Finding, highest
 from holdfast.core.spec import (
+    HELD,
     OVER,
     Checkpoint,
     Deferred,
@@ -70,6 +72,8 @@ class Planner:
         planned = batches.plan(spec.tasks, break_on_phase=desk.settings.run.break_on_phase)
         self._tell_changes(spec)
         self._tell_claims(spec)
+        held = batches.held(spec.tasks)
+        self._tell_held(held)
         chosen = planned[0] if planned else batches.Batch((), False)
         tasks = {task.id: task for task in spec.tasks}
         before = self._done_before(spec) + number - 1
@@ -82,6 +86,7 @@ class Planner:
             "parallel": chosen.parallel and desk.settings.run.parallel > 1,
             "phases": list(desk.settings.run.phases),
             "open": [task.id for task in spec.tasks if task.status not in OVER],
+            "held": held,
             "digest": _digest(spec),
             "plan": desk.keep_value([_bare(task) for task in spec.tasks]),
             "taken": highest([*(one.id for one in spec.deferred if one.id), *spec.reviewed]),
@@ -121,6 +126,20 @@ class Planner:
         for sentence in _claims(self._last, spec):
             if sentence not in told:
                 self._desk.note(sentence)
+
+
+    def _tell_held(self, held: Mapping[str, Sequence[str]]) -> None:
+        before = batches.held_said(self._last.get("held", {})) if self._last is not None else []
+        for sentence in batches.held_said(held):
+            if sentence not in before:
+                self._desk.note(f"tasks.yaml: {sentence}")
+
+
+def check_held(desk: Desk, batch: Mapping[str, Any]) -> None:
+    """Stop if nothing is left but what somebody called blocked, and what waits for it: only a person can change that."""
+    if said := batches.held_said(batch.get("held", {})):
+        path = f"{desk.parts.specs.path}/tasks.yaml"
+        raise Halt("tasks_blocked", *said, f"give what is blocked another status in {path}, and resume the run")
 
 
 def _claims(batch: Mapping[str, Any], spec: Spec) -> list[str]:
@@ -249,12 +268,18 @@ def put_off(one: Finding, batch: str) -> Deferred:
 
 
 def _next_batch(desk: Desk, spec: Spec, batch: Mapping[str, Any]) -> NextBatch | None:
-    planned = batches.plan(spec.tasks, break_on_phase=desk.settings.run.break_on_phase)
+    how = desk.settings.run.break_on_phase
+    planned = batches.plan(spec.tasks, break_on_phase=how) or batches.plan(_unblocked(spec), break_on_phase=how)
     if not planned:
         return None
     tasks = {task.id: task for task in spec.tasks}
     refs = tuple(_ref(tasks[name]) for name in planned[0].tasks)
     return NextBatch(str(int(batch["shown"]) + 1), refs, planned[0].parallel and desk.settings.run.parallel > 1)
+
+
+def _unblocked(spec: Spec) -> list[Task]:
+    """What comes once nothing is blocked any more: where only that is left, the spec is not finished."""
+    return [replace(task, status="pending") if task.status in HELD else task for task in spec.tasks]
 
 
 def _ref(task: Task) -> TaskRef:

@@ -13,7 +13,7 @@ from typing import Any
 from holdfast.core.errors import HoldfastError
 from holdfast.core.stops import lookup, snippet
 from holdfast.engine.pipeline import aside, tasks, trees
-from holdfast.engine.pipeline.batches import FINAL, Planner, check_claims, write_files
+from holdfast.engine.pipeline.batches import FINAL, Planner, check_claims, check_held, write_files
 from holdfast.engine.pipeline.desk import Desk, Halt, Moment, label
 from holdfast.engine.pipeline.gate import Gate, Passed, recalled
 
@@ -41,6 +41,7 @@ def _work(desk: Desk) -> None:
     while (batch := planner.batch(number))["tasks"]:
         _batch(desk, batch)
         number += 1
+    check_held(desk, batch)
     _final(desk, batch, start)
 
 
@@ -66,6 +67,8 @@ def _batch(desk: Desk, batch: Mapping[str, Any]) -> None:
         passed = Gate(desk, left, base, _tiers(desk, left), _taken(desk, left)).go_through()
         check_claims(desk, batch)
         _commit(desk, left, base, passed, _title(left), _body(left))
+    else:
+        _pass_over(desk, left, base)
     if batch["parallel"]:
         desk.run.step(f"{name}/trees", partial(trees.close, desk, left))
     desk.run.step(f"{name}/closed", lambda: None)
@@ -97,6 +100,13 @@ def _commit(desk: Desk, batch: Mapping[str, Any], base: str, passed: Passed, tit
     desk.run.step(f"{name}/files", partial(write_files, desk, batch, base, passed.found, earlier, at))
     mark = desk.repo.milestone(title, body=body, tier=passed.tier, verification_commands=list(passed.commands))
     desk.tell(Moment("commit", name, str(mark.commit or ""), {"sidecar": mark.sidecar_written}))
+
+
+def _pass_over(desk: Desk, batch: Mapping[str, Any], base: str) -> None:
+    """Nothing of the batch is left. The checkpoint says so; the next commit has it, with what agents left unreviewed here."""
+    at = str(desk.run.step(f"{label(batch)}/passed", desk.now))
+    files = partial(write_files, desk, batch, base, (), frozenset(desk.found), at)
+    desk.run.step(f"{label(batch)}/files", files)
 
 
 def _title(batch: Mapping[str, Any]) -> str:
