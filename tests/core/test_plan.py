@@ -301,12 +301,12 @@ MARKED = e.StepCheckpointed(
     strictness="medium",
     cursor="post_gate",
     input_hash="0" * 64,
-    retry_token="t",  # noqa: S106 - no password
+    retry_token="t",
     timestamp="2026-01-02T03:04:05.000000Z",
 )
 BLOCKED = e.GateBlocked(step_id="g", strictness="medium", conflicts=2, checkpoint_id="c")
 UNMARKED = e.GateBlocked(step_id="g", strictness="max", conflicts=1, resumable=False)
-USED = e.CheckpointResumed(checkpoint_id="c", retry_token="t")  # noqa: S106 - no password
+USED = e.CheckpointResumed(checkpoint_id="c", retry_token="t")
 STOPPED = e.RunStopped(reason="awaiting_answer")
 CLOSED = "closed by 2 conflicts, at strictness medium"
 AGAIN_DECIDES = Row("gate", "g", "run", f"it was {CLOSED}; it decides again")

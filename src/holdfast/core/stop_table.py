@@ -166,6 +166,9 @@ STOPS = (
     Stop("sleeping", "Sleeping until a set time", "waiting", 52,
          "The run asked to sleep and goes on at the time it named.",
          True, True, GO_ON),
+    Stop("forked", "Forked", "waiting", 53,
+         "The run was made of the events of another one, and nobody has gone on with it yet.",
+         True, False, GO_ON),
     # ---- usage
     Stop("unstorable", "Value cannot be stored", "usage", 60,
          "A result is not plain data, so it could not be read back. Return values that JSON can hold.",
