@@ -27,7 +27,7 @@ def test_a_fork_can_go_on_however_the_original_ended(holdfast, make_run, ending)
         "run_id": "second",
         "forked_from": "run-1",
         "forked_at": len(before),
-        "events": len(before) - rest,
+        "events": len(before) - rest + 1,
         "effects_open": ["mail-1"] if ending == "open" else [],
         "effects_after": [],
         "next_actions": ["holdfast resume second"],
@@ -47,7 +47,7 @@ def test_text_says_the_same_and_a_fresh_id_is_given(holdfast, make_run):
     said, still_open, following = answer.out.splitlines()
     run_id = said.split()[1]
     assert len(run_id) == 36
-    assert said == f"Run {run_id} is here now, with 6 events, from run run-1 up to its event 6."
+    assert said == f"Run {run_id} is here now, with 7 events, from run run-1 up to its event 6."
     assert still_open == "Open in it: mail-1."
     assert following == f"  holdfast resume {run_id}"
 
@@ -55,7 +55,22 @@ def test_text_says_the_same_and_a_fresh_id_is_given(holdfast, make_run):
 def test_a_fork_begins_where_it_is_told_to(holdfast, make_run):
     make_run("run-1", ending="finished")
     holdfast("fork", "run-1", "--at", "3", "--as", "second")
-    assert [event["kind"] for event in log_of(holdfast, "second")] == ["run_started", "step_started", "step_finished"]
+    kinds = [event["kind"] for event in log_of(holdfast, "second")]
+    assert kinds == ["run_started", "step_started", "step_finished", "run_stopped"]
+
+
+def test_a_fresh_fork_is_said_to_be_one_and_not_to_be_interrupted(holdfast, make_run):
+    make_run("run-1", ending="finished")
+    holdfast("fork", "run-1", "--at", "3", "--as", "second")
+    shown = holdfast("status", "second", "--json").data["run"]
+    assert (shown["status"], shown["stop_reason"], shown["resumable"]) == ("stopped", "forked", True)
+    (listed,) = holdfast("resume", "--json").data["unfinished"]
+    assert (listed["run_id"], listed["reason"]) == ("second", "forked")
+    plan = holdfast("resume", "second", "--plan", "--json").data["plan"]
+    assert (plan["verdict"], plan["stop_reason"]) == ("go", "forked")
+    assert plan["diagnosis"] == "Made of run run-1 up to its event 3; it has not gone on yet."
+    everything = [holdfast(*words).out for words in (["status"], ["status", "second"], ["resume"], ["doctor"])]
+    assert not any("interrupted" in text for text in everything)
 
 
 def test_what_the_original_did_after_the_event_is_named(holdfast, make_run):

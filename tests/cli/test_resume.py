@@ -177,6 +177,21 @@ def test_text_and_json_of_a_plan_carry_the_same_facts(holdfast, write, arguments
     assert "\x1b" not in text
 
 
+def test_a_gate_that_blocks_is_in_the_plan_and_opens_under_the_id_of_that_plan(holdfast, make_run):
+    make_run("run-1", steps=0, ending="", mission="demo")
+    gated = "import holdfast, sys; conflicts = [holdfast.Conflict('term', 'high')] * int(sys.argv[1])\n"
+    gated += "with holdfast.run('demo') as run: run.gate('post_gate', conflicts)"
+    go_on = ["--", sys.executable, "-c", gated]
+    assert "closed by 1 conflict" in holdfast("resume", "run-1", *go_on, "1").err
+    plan = holdfast("resume", "run-1", "--plan", "--json").data["plan"]
+    row = plan["rows"][-1]
+    assert (row["kind"], row["name"], row["move"]) == ("gate", "post_gate", "blocked")
+    assert (plan["verdict"], plan["why"]) == ("ask", "a person is needed for gate post_gate")
+    lines = holdfast("resume", "run-1", "--plan").out.splitlines()
+    assert any(all(word in line for word in row.values()) for line in lines)
+    assert holdfast("resume", "run-1", "--approve", plan["plan_id"], *go_on, "0").code == 0
+
+
 def test_the_commands_in_a_plan_parse_and_lead_on(holdfast, write):
     write("run-1", *PARTS)
     document = holdfast("resume", "run-1", "--json").data

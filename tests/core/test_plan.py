@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.core import events as e
+from holdfast.core import gates
 from holdfast.core.plan import (
     Row,
     RowMove,
@@ -289,3 +290,67 @@ def test_the_command_that_replaces_a_receipt_can_be_typed():
     assert replace_command("r", "k 1") == "holdfast settle r --done --receipt JSON 'k 1'"
     assert replace_command("r", "-k") == "holdfast settle r --done --receipt JSON -- -k"
     assert replace_command("r", "k\x1b") == "holdfast settle r --done --receipt JSON EFFECT"
+
+
+# --- gates ---
+
+MARKED = e.StepCheckpointed(
+    checkpoint_id="c",
+    mission_id="m",
+    step_id="g",
+    strictness="medium",
+    cursor="post_gate",
+    input_hash="0" * 64,
+    retry_token="t",
+    timestamp="2026-01-02T03:04:05.000000Z",
+)
+BLOCKED = e.GateBlocked(step_id="g", strictness="medium", conflicts=2, checkpoint_id="c")
+UNMARKED = e.GateBlocked(step_id="g", strictness="max", conflicts=1, resumable=False)
+USED = e.CheckpointResumed(checkpoint_id="c", retry_token="t")
+STOPPED = e.RunStopped(reason="awaiting_answer")
+CLOSED = "closed by 2 conflicts, at strictness medium"
+AGAIN_DECIDES = Row("gate", "g", "run", f"it was {CLOSED}; it decides again")
+
+GATES: dict[str, tuple[tuple[e.Event, ...], tuple[Row, ...]]] = {
+    "a gate that blocks": (
+        (MARKED, BLOCKED, STOPPED),
+        (Row("gate", "g", "blocked", f"it is {CLOSED}; deal with them, then it decides again"),),
+    ),
+    "a gate without a checkpoint": (
+        (UNMARKED,),
+        (
+            Row(
+                "gate",
+                "g",
+                "blocked",
+                "it is closed by 1 conflict, at strictness max; deal with them, then it decides again; "
+                "no checkpoint was written, so its step begins anew",
+            ),
+        ),
+    ),
+    "the run has gone on": ((MARKED, BLOCKED, STOPPED, e.RunResumed()), (AGAIN_DECIDES,)),
+    "changed inputs were accepted": ((MARKED, BLOCKED, MARKED), (AGAIN_DECIDES,)),
+    "its token was used": ((MARKED, BLOCKED, USED), ()),
+}
+
+
+def plan_of(*events):
+    known: dict[str, gates.Gate] = {}
+    for event in events:
+        gates.see(known, event)
+    return resume_plan(state_of(*events), (), known.values())
+
+
+@pytest.mark.parametrize(("events", "rows"), GATES.values(), ids=GATES)
+def test_a_gate_is_in_the_plan_as_it_last_decided(events, rows):
+    assert plan_of(START, *events).rows == rows
+
+
+def test_a_gate_that_blocks_needs_a_person():
+    plan = plan_of(START, MARKED, BLOCKED, STOPPED)
+    assert (plan.verdict, plan.why) == ("ask", "a person is needed for gate g")
+
+
+def test_a_gate_before_a_step_that_was_finished_behind_it_is_passed():
+    done = e.StepFinished(step_id="g", input_hash="0" * 64)
+    assert [row.kind for row in plan_of(START, MARKED, BLOCKED, done).rows] == ["step"]

@@ -12,7 +12,7 @@ from holdfast.core import events as e
 from holdfast.core.errors import BadInput, InvalidId, NewerSchema, NotFound
 from holdfast.core.plan import resume_plan
 from holdfast.core.redact import Redactor
-from holdfast.core.state import FINISHED, RUNNING, STOPPED, snapshot
+from holdfast.core.state import FINISHED, STOPPED, snapshot
 from holdfast.core.wire import chain_hash, decode
 from holdfast.engine.fork import Forked, fork
 from holdfast.engine.log import RunLog, read_state, verify_run
@@ -69,6 +69,11 @@ def events_of(store, run_id):
     return [decode(record) for record in store.read(run_id)]
 
 
+def made_of(run_id, at):
+    diagnosis = f"Made of run {run_id} up to its event {at}; it has not gone on yet."
+    return e.RunStopped(reason="forked", diagnosis=diagnosis)
+
+
 def picture(store, run_id="run-1"):
     return list(store.read(run_id)), store.head(run_id), store.messages(run_id), store.load_snapshot(run_id)
 
@@ -95,7 +100,7 @@ def test_from_every_event_a_fork_is_what_the_run_was_there(store, at):
     made = forked(store, at)
     assert picture(store) == before
     state = read_state(store, "fork-1")
-    assert (state.status, state.stop_reason, state.forked_from) == (RUNNING, None, "run-1")
+    assert (state.status, state.stop_reason, state.forked_from) == (STOPPED, "forked", "run-1")
     ends, left = (e.EffectFinished, e.EffectSettled), holdfast.fold(LONG[:at]).effects_open
     known = [event for event in LONG[at:] if isinstance(event, ends) and event.effect_key in left]
     then = holdfast.fold([*LONG[:at], *known])
@@ -117,7 +122,7 @@ def test_all_events_are_taken_over_but_the_last_rest(store):
     )  # fmt: skip
     expected = [event for event in LONG[1:] if event != e.RunStopped(reason="effect_unknown")]
     expected[expected.index(LONG[8])] = e.QuestionAnswered(question_id="q", answer="yes")
-    assert others == expected
+    assert others == [*expected, made_of("run-1", len(LONG))]
 
 
 def test_a_fork_is_written_in_one_append(store):
@@ -143,7 +148,7 @@ def test_a_run_at_rest_becomes_one_that_can_go_on(store, ending):
     assert read_state(store, "run-1").status in (STOPPED, FINISHED)
     forked(store)
     state = read_state(store, "fork-1")
-    assert (state.status, state.stop_reason, state.cancelling) == (RUNNING, None, False)
+    assert (state.status, state.stop_reason, state.cancelling) == (STOPPED, "forked", False)
     assert resume_plan(state).verdict == "go"
     assert state.notes == read_state(store, "run-1").notes
 
@@ -228,7 +233,8 @@ def test_a_fork_of_a_fork_names_the_run_it_was_made_from(store):
         e.RunStarted(
             mission_id="m", title="t", plan=("a", "b"), input_hash="h", strictness="medium", forked_from="fork-1",
             forked_at=1,
-        )
+        ),
+        made_of("fork-1", 1),
     ]  # fmt: skip
 
 

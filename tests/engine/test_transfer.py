@@ -201,6 +201,26 @@ def test_artifacts_that_receipts_and_notes_name_travel_too(make_store, tmp_path)
     assert exported(there) == exported(here)
 
 
+def test_hashes_of_what_steps_were_given_are_not_looked_up_as_artifacts(make_store, monkeypatch):
+    here = make_store()
+    kept, hashes = here.put_artifact(b"kept"), [f"{number:064x}" for number in range(6)]
+    with RunLog(here, RUN, a_world("later")) as log:
+        log.record(
+            RunStarted(mission_id="m"),
+            StepStarted(step_id="s", input_hash=hashes[0], code_hash=hashes[1]),
+            StepFinished(step_id="s"),
+            EffectStarted(effect_key="k", step_id="b", arguments_hash=hashes[2], code_hash=hashes[3]),
+            StepFinished(step_id="t", output={"input_hash": kept}, input_hash=kept, code_hash=hashes[4]),
+            NoteRecorded(text=hashes[5]),
+        )
+    looked_up: list[str] = []
+    get_artifact = here.get_artifact
+    monkeypatch.setattr(here, "get_artifact", lambda digest: looked_up.append(digest) or get_artifact(digest))
+    data = exported(here)
+    assert looked_up == [kept, hashes[5]]
+    assert [line["artifact"] for line in parsed(data) if "artifact" in line] == [kept]
+
+
 def test_an_imported_run_can_go_on(make_store, tmp_path):
     here, there = make_store(), make_store()
     a_run(here)

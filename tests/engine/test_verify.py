@@ -12,7 +12,18 @@ import pytest
 from holdfast import app
 from holdfast.cli.main import perform
 from holdfast.core import errors, stops
-from holdfast.core.events import Extension, NoteRecorded, RunFinished, RunStarted, StepFinished, StepStarted
+from holdfast.core.events import (
+    EffectFinished,
+    EffectSettled,
+    EffectStarted,
+    Event,
+    Extension,
+    NoteRecorded,
+    RunFinished,
+    RunStarted,
+    StepFinished,
+    StepStarted,
+)
 from holdfast.core.values import Owner, Projection
 from holdfast.engine.log import RunLog, World, verify_run
 from holdfast.engine.transfer import check_artifacts
@@ -106,6 +117,49 @@ def test_a_snapshot_that_is_not_the_fold_is_no_damage_of_the_log(store, data):
 
 def test_what_an_extension_calls_an_artifact_need_not_be_one(store):
     assert check_artifacts(store, RUN) == ()
+
+
+def told(mission: str, *events: Event) -> list[tuple[int | None, str, bool]]:
+    """What is found in a run of this mission whose artifacts are all gone."""
+    store = MemoryStore()
+    with RunLog(store, RUN, a_world()) as log:
+        log.record(RunStarted(mission_id=mission), EffectStarted(effect_key="k", step_id="a"), *events)
+    found = check_artifacts(store, RUN)
+    assert all(finding.run_id == RUN for finding in found)
+    return [(finding.seq, finding.reason, KEPT in finding.problem) for finding in found]
+
+
+KEPT = "ab" * 32
+IN_A_RECEIPT = EffectFinished(effect_key="k", receipt={"exit_code": 0, "tries": [{"output": KEPT}]})
+BY_A_PROBE = EffectSettled(effect_key="k", settled_as="done", receipt={"report": KEPT})
+IN_EVIDENCE = EffectSettled(effect_key="k", settled_as="not_done", evidence=f"none; its output is artifact {KEPT}")
+IN_A_NOTE = NoteRecorded(text=f"a: failed; output: artifact {KEPT}")
+IN_WORDS = NoteRecorded(text=f"the agent speaks of artifact {KEPT}")
+
+
+@pytest.mark.parametrize("event", [IN_A_RECEIPT, BY_A_PROBE, IN_EVIDENCE, IN_A_NOTE])
+@pytest.mark.parametrize("mission", ["spec.auth", "command.0123456789abcdef"])
+def test_a_missing_artifact_that_only_a_receipt_or_a_note_of_ours_names_is_damage(mission, event):
+    assert told(mission, event, NoteRecorded(text="x")) == [(3, "log_damaged", True)]
+
+
+@pytest.mark.parametrize("event", [IN_A_RECEIPT, BY_A_PROBE, IN_EVIDENCE, IN_A_NOTE, IN_WORDS])
+def test_what_somebody_elses_words_call_an_artifact_is_named_but_no_damage(event):
+    assert told("m", event) == [(3, "unknown_artifact", True)]
+    assert not stops.is_known("unknown_artifact")
+
+
+def test_the_words_of_an_agent_are_no_damage_but_what_is_needed_later_is():
+    assert told("spec.auth", IN_WORDS) == [(3, "unknown_artifact", True)]
+    assert told("spec.auth", IN_WORDS, IN_A_RECEIPT) == [(4, "log_damaged", True)]
+
+
+def test_a_hash_that_nothing_calls_an_artifact_is_none():
+    hashes = EffectFinished(effect_key="k", receipt={"sha256": KEPT, "outputs": KEPT, "said": f'"output":"{KEPT}"'})
+    result = StepFinished(step_id="b", output=KEPT, input_hash=KEPT, code_hash=KEPT)
+    longer = NoteRecorded(text=f"artifact {KEPT}0")
+    assert told("m", hashes, result, longer) == []
+    assert told("spec.auth", hashes, longer) == []
 
 
 # --- the command

@@ -17,7 +17,7 @@ from holdfast.cli import overview
 from holdfast.cli.output import emit, escape, json_option, parse_body, run_argument, say
 from holdfast.cli.render import clock, on_terminal, pairs, size
 from holdfast.core.errors import NotFound, UsageError
-from holdfast.core.exchange import mentioned
+from holdfast.core.mentions import mentioned
 from holdfast.core.named import NamedTuple
 from holdfast.core.state import RunState
 from holdfast.engine.log import chained, read_state

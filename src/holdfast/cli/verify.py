@@ -38,7 +38,7 @@ class Report(NamedTuple):
 
 
 def is_damage(finding: Finding) -> bool:
-    """A stop reason means that the log itself is hurt; anything else is about a cache, which is rebuilt from the log."""
+    """A stop reason means that the log itself is hurt; anything else is a cache, which is rebuilt, or may be nothing."""
     return stops.is_known(finding.reason)
 
 

@@ -29,6 +29,7 @@ from holdfast.core.errors import (
     TooLarge,
 )
 from holdfast.core.ids import check_digest, check_id, check_op
+from holdfast.core.mentions import mentioned
 from holdfast.core.named import NamedTuple
 from holdfast.core.plain import check_plain
 from holdfast.core.sha import hexdigest
@@ -48,7 +49,6 @@ AGAIN = "Nothing was written. Export the run again where it was recorded."
 _SMALL = 256
 _MAX_VERSION = 2**31 - 1
 _KIND = re.compile(r"[a-z][a-z0-9_]{0,63}", re.ASCII)
-_DIGEST = re.compile(rb"(?<![0-9a-f])[0-9a-f]{64}(?![0-9a-f])")
 _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z", re.ASCII)
 _FIELDS: dict[str, dict[str, type]] = {
     "holdfast_export": {"holdfast_export": int, "run_id": str, "events": int, "head": str},
@@ -324,11 +324,6 @@ def reference(body: dict[str, Any]) -> str | None:
     """The artifact that an event of any kind or version refers to: its field `artifact`, if that is a SHA-256."""
     digest = body.get("artifact")
     return digest if isinstance(digest, str) and _is_digest(digest) else None
-
-
-def mentioned(body: bytes) -> list[str]:
-    """Every SHA-256 in an event: receipts and notes name artifacts too. Whether it is one, only a store can tell."""
-    return [found.decode() for found in _DIGEST.findall(body)]
 
 
 def _is_digest(text: str) -> bool:

@@ -7,13 +7,14 @@ still asks for the same things is found out when it runs, and recorded as drift.
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Literal
 
 import msgspec
 
 from holdfast.core.canonical import digest
 from holdfast.core.events import DriftFound, Policy, Verdict
+from holdfast.core.gates import Gate
 from holdfast.core.ids import SPEC
 from holdfast.core.moves import REMEDIES
 from holdfast.core.named import NamedTuple
@@ -31,7 +32,7 @@ from holdfast.core.shapes import (
 )
 from holdfast.core.stops import is_resumable, lookup, snippet
 
-RowKind = Literal["step", "effect", "question", "sleep", "checkpoint"]
+RowKind = Literal["step", "effect", "question", "sleep", "checkpoint", "gate"]
 RowMove = Literal["replay", "run", "settle", "ask", "blocked", "wait"]
 
 ID_LENGTH = 16
@@ -50,7 +51,7 @@ _CLOSED: dict[str, tuple[RowMove, str]] = {
 
 
 class Row(NamedTuple):
-    """What becomes of one step, effect, question, sleep or checkpoint."""
+    """What becomes of one step, effect, question, sleep, checkpoint or gate."""
 
     kind: RowKind
     name: str
@@ -72,8 +73,8 @@ class Plan(NamedTuple):
     drift: tuple[DriftFound, ...] = ()
 
 
-def resume_plan(state: RunState, drift: Sequence[DriftFound] = ()) -> Plan:
-    rows = tuple(_rows(state))
+def resume_plan(state: RunState, drift: Sequence[DriftFound] = (), gates: Iterable[Gate] = ()) -> Plan:
+    rows = (*_rows(state), *(row for gate in gates for row in _of_gate(state, gate)))
     verdict, why = _verdict(state, rows)
     reason = state.stop_reason or _REST.get(state.status, "")
     diagnosis = state.diagnosis or (lookup(reason).sentence if reason else "")
@@ -81,7 +82,10 @@ def resume_plan(state: RunState, drift: Sequence[DriftFound] = ()) -> Plan:
 
 
 def plan_id(state: RunState, head: bytes) -> str:
-    """The name of exactly this plan. `head` is the hash of the last event, so any new event gives another name."""
+    """The name of exactly this plan. `head` is the hash of the last event, so any new event gives another name.
+
+    Gates and drift come from the log alone, so it names them too.
+    """
     content = (state.run_id, state.seq, head.hex(), tuple(_rows(state)))
     return digest(b"holdfast/plan/1\n" + msgspec.json.encode(content))[:ID_LENGTH]
 
@@ -207,6 +211,20 @@ def _of_workspace(made: WorkspaceState) -> tuple[RowMove, str]:
     if made.complete:
         return "replay", f"{what}, {snippet(made.title)}: it is complete"
     return "settle", f"{what}, {snippet(made.title)}: it was begun; what was made of it decides"
+
+
+def _of_gate(state: RunState, gate: Gate) -> Iterator[Row]:
+    blocked, name = gate.blocked, gate.blocked.step_id
+    known = state.checkpoints.get(name)
+    if known is not None and known.used:
+        return  # what it had blocked has come to its end
+    many = "1 conflict" if blocked.conflicts == 1 else f"{blocked.conflicts} conflicts"
+    closed = f"closed by {many}, at strictness {snippet(blocked.strictness)}"
+    if not gate.is_closed:
+        yield Row("gate", name, "run", f"it was {closed}; it decides again")
+        return
+    lost = "" if blocked.resumable else "; no checkpoint was written, so its step begins anew"
+    yield Row("gate", name, "blocked", f"it is {closed}; deal with them, then it decides again{lost}")
 
 
 def _choice(words: Sequence[str]) -> str:

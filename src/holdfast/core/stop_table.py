@@ -169,6 +169,9 @@ STOPS = (
     Stop("tasks_blocked", "Only blocked tasks are left", "waiting", 53,
          "Every task that is left is blocked, or waits for one that is. Give the blocked ones another status in tasks.yaml, and resume.",
          True, False, GO_ON),
+    Stop("forked", "Forked", "waiting", 54,
+         "The run was made of the events of another one, and nobody has gone on with it yet.",
+         True, False, GO_ON),
     # ---- usage
     Stop("unstorable", "Value cannot be stored", "usage", 60,
          "A result is not plain data, so it could not be read back. Return values that JSON can hold.",

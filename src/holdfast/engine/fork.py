@@ -1,8 +1,8 @@
 """A new run from the first events of another. The original is only read; the new log is written whole, or not at all.
 
 The events are recorded anew, so chain, redaction and fold hold for the new run as for any other. What was done stays done,
-under its own key. Of what was open the fork knows what the original found out later; the rest stays open. Only the rest at
-which the original stood is left out, so that the fork can go on.
+under its own key. Of what was open the fork knows what the original found out later; the rest stays open. In the place of
+the rest at which the original stood is one of its own, `forked`, from which it can go on.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from holdfast.core.events import (
 )
 from holdfast.core.ids import check_id
 from holdfast.core.named import NamedTuple
-from holdfast.core.shapes import HARMLESS, OPEN
+from holdfast.core.shapes import HARMLESS, OPEN, RunState
 from holdfast.core.state import fold
 from holdfast.core.wire import Redact, decode
 from holdfast.engine.log import RunLog, World, chained
@@ -68,10 +68,7 @@ def fork(store: Store, run_id: str, new_id: str, world: World, redact: Redact, a
     later = list(_of_effects(store, records[-1], head.seq - last))
     with _new_log(store, new_id, world, redact) as log:
         took = copied(first, run_id, last)
-        state = log.record(*took, *outcomes(fold(took).effects_open, later))
-        if state.checkpoint_open is not None:
-            why = f"it was being made by run {run_id}"
-            state = log.record(CheckpointAbandoned(checkpoint_id=state.checkpoint_open, why=why))
+        state = log.record(*took, *outcomes(fold(took).effects_open, later), *_rest(fold(took), run_id, last))
     return Forked(new_id, run_id, last, state.seq, tuple(state.effects_open), tuple(begun(later)))
 
 
@@ -81,6 +78,13 @@ def copied(events: Sequence[Event], run_id: str, at: int) -> list[Event]:
     return [
         _own(event, run_id, at) for place, event in enumerate(events) if place < began or not isinstance(event, RESTS)
     ]
+
+
+def _rest(state: RunState, run_id: str, at: int) -> Iterator[Event]:
+    """How a fork ends: what another process was at is not there, and nobody was ever at work on it."""
+    if state.checkpoint_open is not None:
+        yield CheckpointAbandoned(checkpoint_id=state.checkpoint_open, why=f"it was being made by run {run_id}")
+    yield RunStopped(reason="forked", diagnosis=f"Made of run {run_id} up to its event {at}; it has not gone on yet.")
 
 
 def _of_effects(store: Store, last: Record, count: int) -> Iterator[OfEffect]:

@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from holdfast.core import gates
 from holdfast.core.errors import BadInput, HoldfastError, LeaseHeld, NotFound, UsageError
 from holdfast.core.events import (
     CancelRequested,
@@ -105,10 +106,12 @@ def look(store: Store, run_id: str) -> Look:
     """The plan of a run, from its proven log. Writes nothing."""
     state, head = RunState(run_id=run_id), GENESIS
     drift: list[DriftFound] = []
+    known: dict[str, gates.Gate] = {}
     for record in chained(store.read(run_id)):
         event = decode(record)
         evolve(state, event)
         head = record.hash
+        gates.see(known, event)
         if isinstance(event, RunResumed):
             drift.clear()
         elif isinstance(event, DriftFound):
@@ -116,7 +119,7 @@ def look(store: Store, run_id: str) -> Look:
     if state.seq == 0:
         raise NotFound("run", run_id)
     messages = tuple(store.messages(run_id, state.heard))
-    return Look(resume_plan(state, drift), plan_id(state, head), messages, has_workspaces(state))
+    return Look(resume_plan(state, drift, known.values()), plan_id(state, head), messages, has_workspaces(state))
 
 
 def has_workspaces(state: RunState) -> bool:
