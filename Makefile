@@ -72,8 +72,8 @@ crash: $(STAMP) ## the full crash laboratory (a seeded part of it runs in `make 
 .PHONY: crash-ci
 crash-ci: $(STAMP) ## what CI tries of the crash laboratory and the fuzzer: 40,000 points and 80,000 inputs in a few minutes
 	@sh tools/install-system-tools
-	HOLDFAST_CAMPAIGN=1 HOLDFAST_FUZZ_SCALE=1 \
-	  $(BIN)/python -m pytest -n $(JOBS) --dist worksteal -rs tests/crash/test_campaign.py tests/attacks/test_fuzz.py
+	HOLDFAST_CAMPAIGN=1 HOLDFAST_FUZZ_SCALE=1 HOLDFAST_SWEEP=all \
+	  $(BIN)/python -m pytest -n $(JOBS) --dist worksteal -rs -m sweep $(ARGS)
 
 coverage: $(STAMP) ## tests with branch coverage; fails where core or engine fall below their floor
 	@sh tools/install-system-tools

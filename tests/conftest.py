@@ -1,7 +1,9 @@
 """What every test shares: one deterministic property-test profile, honest skips, and the table of points tried."""
 
 import os
+import random
 import signal
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -20,6 +22,21 @@ if (
     signal.signal(signal.SIGHUP, lambda number, frame: None)
 
 IN_CI = os.environ.get("HOLDFAST_CI") == "1"
+MEMORY = "/dev/shm"
+ROOM = 4 << 30  # bytes
+
+
+def in_memory() -> bool:
+    """Whether there is a folder in memory with room for all that the tests write, and with programs that run there."""
+    try:
+        disk = os.statvfs(MEMORY)
+    except OSError:
+        return False
+    return os.access(MEMORY, os.W_OK) and not disk.f_flag & os.ST_NOEXEC and disk.f_bavail * disk.f_frsize > ROOM
+
+
+if "TMPDIR" not in os.environ and in_memory():  # a kill loses nothing that was written, so nothing need reach a disk
+    os.environ["TMPDIR"] = tempfile.tempdir = MEMORY
 
 
 @pytest.fixture
@@ -31,6 +48,35 @@ def skip_or_fail():
             (pytest.fail if IN_CI else pytest.skip)(available.why)
 
     return decide
+
+
+class Tries:
+    """Points to try: all of them, or as many as were asked for, spread over the whole by a seed."""
+
+    whole = os.environ.get("HOLDFAST_SWEEP") == "all"
+
+    def part(self, points, few):
+        points = list(points)
+        return points if self.whole else [points[at] for at in self.places(len(points), few)]
+
+    def places(self, total, few):
+        return sorted(random.Random(few).sample(range(total), min(few, total)))
+
+    def limit(self, few):
+        return None if self.whole else few
+
+
+@pytest.fixture
+def tries():
+    """A part of many points in `make test`. `make crash-ci` runs each test that asks for this, and then with all."""
+    return Tries()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items):
+    for item in items:
+        if "tries" in getattr(item, "fixturenames", ()):
+            item.add_marker("sweep")
 
 
 class Found:
@@ -75,12 +121,11 @@ def pytest_terminal_summary(terminalreporter):
             line = f"{name:{width}}  {points:7} {counts['whole']:7} {counts['refused']:7} {broken:6}"
             terminalreporter.write_line(line)
         terminalreporter.write_line(f"{'in all':{width}}  {sum(row[1] for row in rows):7}")
-    for matrix in told(terminalreporter, "matrix"):
-        terminalreporter.section(
-            "milestones after a history was rewritten: which was found, by log, sidecars or git alone"
-        )
-        for row in matrix:
-            terminalreporter.write_line(row.rstrip())
+    matrix = sorted(told(terminalreporter, "matrix"))
+    if matrix:
+        terminalreporter.section("milestones after a history was rewritten: which was found, by what was left")
+        for _, done, *found in [(0, "", "log present", "only sidecars", "only git"), *matrix]:
+            terminalreporter.write_line(f"{done:37}{''.join(f'{one:38}' for one in found)}".rstrip())
     for sentence in told(terminalreporter, "told"):
         terminalreporter.write_line(sentence)
     fuzzed = told(terminalreporter, "fuzz")

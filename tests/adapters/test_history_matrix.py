@@ -1,14 +1,11 @@
 """Everything people do to a history, times everything that may be left to find a milestone by: right, or unknown, never wrong.
 
-`pytest -s` prints the table.
+The summary of the tests shows the table.
 """
 
 from __future__ import annotations
 
-import os
 import shutil
-import tempfile
-from pathlib import Path
 
 import pytest
 
@@ -271,18 +268,6 @@ def without_log(repo):
     return nowhere("Nothing here names the run.", ["Bring its log or its sidecars."])
 
 
-def matrix_rows(folder=None):
-    """The table as text: what was done, and what was found with what was left."""
-    rows = [f"{'':37}" + "".join(f"{left:38}" for left in LEFT)]
-    with tempfile.TemporaryDirectory(dir=folder) as top:
-        for number, change in enumerate(MATRIX):
-            place = Path(top) / str(number)
-            place.mkdir()
-            _, _, found = look(change, place)
-            rows.append(f"{change.__name__.replace('_', ' '):37}" + "".join(f"{cell(one):38}" for one in found))
-    return [row.rstrip() for row in rows]
-
-
 def cell(position):
     if position.sha is None:
         return f"unknown, {len(position.choices)} choices"
@@ -290,8 +275,9 @@ def cell(position):
 
 
 @pytest.mark.parametrize("change", MATRIX, ids=lambda change: change.__name__)
-def test_a_milestone_is_found_where_it_is_or_its_position_is_unknown(tmp_path, change):
+def test_a_milestone_is_found_where_it_is_or_its_position_is_unknown(tmp_path, change, record_property):
     repo, sha, positions = look(change, tmp_path)
+    record_property("matrix", [list(MATRIX).index(change), change.__name__.replace("_", " "), *map(cell, positions)])
     for left, wanted, position in zip(LEFT, MATRIX[change], positions, strict=True):
         if wanted == "none":
             assert position[:4] == ("none", "none", None, None), left
@@ -312,14 +298,3 @@ def test_a_milestone_is_found_where_it_is_or_its_position_is_unknown(tmp_path, c
         if position.was is not None:
             assert position.was == repo.records[LAST].sha and position.was[:12] in position.why
             assert position.sha[:12] in position.why, "old and new are both named"
-
-
-def test_the_matrix_is_printed(tmp_path, record_property):
-    rows = matrix_rows(tmp_path)
-    record_property("matrix", rows)
-    assert len(rows) == len(MATRIX) + 1
-    assert rows[1] == (
-        f"{'rebased':37}{'2 by git_log_run_specific, strong':38}{'2 by git_log_run_specific, strong':38}"
-        "2 by git_log_run_specific, strong"
-    )
-    assert os.listdir(tmp_path) == []

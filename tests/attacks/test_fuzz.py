@@ -17,6 +17,7 @@ SCALE = float(os.environ.get("HOLDFAST_FUZZ_SCALE", "0.25"))
 CHUNKS = 4
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("chunk", range(CHUNKS))
 @pytest.mark.parametrize("target", TARGETS)
 def test_foreign_bytes_are_accepted_or_refused_by_name(target, chunk, tmp_path, record_property):

@@ -13,6 +13,7 @@ import pytest
 import holdfast
 from holdfast.app import open_store, write_run
 from holdfast.core import events as e
+from tests import forked
 
 CANARY = "canary-file"
 PAYLOADS = [
@@ -83,8 +84,7 @@ def planted(place: Path, payload: str) -> list[str]:
 
 def holdfast_command(place: Path, *words: str) -> subprocess.CompletedProcess[bytes]:
     environ = {**os.environ, "HOLDFAST_STORE": str(place)}
-    command = [sys.executable, "-m", "holdfast", *words]
-    return subprocess.run(command, cwd=place.parent, env=environ, capture_output=True, timeout=60, check=False)
+    return forked.holdfast(words, place.parent, environ)
 
 
 @pytest.mark.parametrize("payload", PAYLOADS, ids=range(len(PAYLOADS)))

@@ -16,6 +16,7 @@ import pytest
 
 from holdfast import app
 from holdfast.core.events import EffectStarted, Event, RunFinished, RunStopped, StepFinished, StepStarted
+from tests import forked
 
 CLEAN = ("HOLDFAST_STORE", "HOLDFAST_WITNESS", "HOLDFAST_DEBUG", "NO_COLOR", "XDG_DATA_HOME")
 ENDINGS: dict[str, tuple[Event, ...]] = {
@@ -63,14 +64,14 @@ class Shell:
         return kept | {"HOLDFAST_STORE": str(self.place), "HOME": str(self.home)} | changes
 
     def __call__(self, *arguments: str, cwd: Path | None = None, **environ: str) -> Answer:
-        done = subprocess.run(
-            [*self.prefix, sys.executable, "-m", "holdfast", *arguments],
-            env=self.environment(**environ),
-            cwd=cwd or self.home,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            timeout=60,
-        )
+        env, cwd = self.environment(**environ), cwd or self.home
+        if self.prefix:
+            command = [*self.prefix, sys.executable, "-m", "holdfast", *arguments]
+            done = subprocess.run(
+                command, env=env, cwd=cwd, stdin=subprocess.DEVNULL, capture_output=True, timeout=60, check=False
+            )
+        else:
+            done = forked.holdfast(arguments, cwd, env)
         return Answer(done.returncode, done.stdout.decode(), done.stderr.decode())
 
     def start(self, *arguments: str, **options: Any) -> subprocess.Popen[str]:

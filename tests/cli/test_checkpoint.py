@@ -10,6 +10,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from tests.forked import holdfast_says
+
 
 @pytest.fixture
 def home(tmp_path):
@@ -43,7 +45,9 @@ def run(command, cwd, environ, code=0):
 
 
 def holdfast(repo, environ, *words, code=0):
-    return run([sys.executable, "-m", "holdfast", *words], repo, environ, code)
+    done = holdfast_says(words, repo, environ)
+    assert done.returncode == code, (words, done.stdout, done.stderr)
+    return done.stdout
 
 
 def told(repo, environ, *words, code=0):
@@ -154,9 +158,7 @@ def test_doctor_links_a_sidecar_to_the_commit_that_took_the_place_of_its_own(rep
 def test_outside_of_a_repository_it_says_so(tmp_path, environ, words):
     folder = tmp_path / "plain"
     folder.mkdir()
-    answer = subprocess.run(
-        [sys.executable, "-m", "holdfast", *words], cwd=folder, env=environ, capture_output=True, text=True, check=False
-    )
+    answer = holdfast_says(words, folder, environ)
     assert answer.returncode not in (0, 1) and "Traceback" not in answer.stderr
     assert "git" in answer.stderr
 

@@ -15,6 +15,7 @@ import pytest
 
 from holdfast.core import stops
 from tests.cli.test_checkpoint import environ, holdfast, home, repo, run, told
+from tests.forked import holdfast_says
 
 __all__ = ["environ", "home", "repo"]  # fixtures
 
@@ -29,8 +30,7 @@ with holdfast.run('mission', new=True) as run:
 
 
 def warned(repo, environ, *words):
-    command = [sys.executable, "-m", "holdfast", "doctor", "--json", *words]
-    done = subprocess.run(command, cwd=repo, env=environ, capture_output=True, text=True, check=False)
+    done = holdfast_says(["doctor", "--json", *words], repo, environ)
     found = [one for one in json.loads(done.stdout)["findings"] if one["level"] != "ok"]
     reasons = [one["reason"] for one in found if one["level"] == "fail"]
     assert done.returncode == (stops.exit_code(reasons[0]) if reasons else 0), found
@@ -160,16 +160,14 @@ def test_mending_never_points_a_sidecar_at_another_runs_equal_commit(repo, envir
 def test_a_bare_repository_is_called_so(tmp_path, environ):
     run(["git", "init", "-q", "--bare", str(tmp_path / "bare.git")], tmp_path, environ)
     for folder in ("bare.git", "bare.git/refs"):
-        command = [sys.executable, "-m", "holdfast", "checkpoint", "x"]
-        done = subprocess.run(command, cwd=tmp_path / folder, env=environ, capture_output=True, text=True, check=False)
+        done = holdfast_says(["checkpoint", "x"], tmp_path / folder, environ)
         assert done.returncode not in (0, 1) and "is a bare repository" in done.stderr
         assert "git worktree add" in done.stderr
 
 
 def test_what_is_neither_a_run_nor_a_checkpoint_is_said_to_be_neither(repo, environ, mark):
     holdfast(repo, environ, "checkpoint", "--drop", mark["checkpoint_id"])
-    command = [sys.executable, "-m", "holdfast", "show", mark["checkpoint_id"]]
-    done = subprocess.run(command, cwd=repo, env=environ, capture_output=True, text=True, check=False)
+    done = holdfast_says(["show", mark["checkpoint_id"]], repo, environ)
     assert done.returncode == 66 and "no run or checkpoint" in done.stderr
 
 

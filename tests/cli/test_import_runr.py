@@ -11,12 +11,13 @@ from pathlib import Path
 
 import pytest
 
+from tests.forked import holdfast_says
+
 
 def holdfast(cwd, *words, code=0):
     environ = {name: value for name, value in os.environ.items() if not name.startswith("HOLDFAST_")}
     environ["HOLDFAST_STORE"] = str(Path(cwd) / "store" / "holdfast.db")
-    command = [sys.executable, "-m", "holdfast", *words]
-    done = subprocess.run(command, cwd=cwd, env=environ, capture_output=True, text=True, timeout=60, check=False)
+    done = holdfast_says(words, cwd, environ)
     assert code is None or done.returncode == code, done.stderr
     return done.stdout
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 
 import pytest
@@ -12,6 +11,7 @@ import pytest
 from holdfast.cli import doctor_repo, doctor_tree
 from holdfast.cli import repo as repository
 from tests.cli.test_checkpoint import environ, holdfast, home, repo, run, told
+from tests.forked import holdfast_says
 
 __all__ = ["environ", "home", "repo"]  # fixtures
 
@@ -29,9 +29,7 @@ BAD = {
 
 
 def findings(repo, environ, check):
-    done = subprocess.run(
-        [sys.executable, "-m", "holdfast", "doctor", "--json"], cwd=repo, env=environ, capture_output=True, check=False
-    )
+    done = holdfast_says(["doctor", "--json"], repo, environ)
     return [one for one in json.loads(done.stdout)["findings"] if one["check"] == check]
 
 

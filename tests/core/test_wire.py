@@ -6,7 +6,7 @@ import json
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast.core import wire
@@ -64,7 +64,8 @@ def is_writable(value: object) -> bool:
 
 
 @pytest.mark.parametrize("kind", EVENTS, ids=lambda kind: kind.__name__)
-def test_every_event_survives_the_round_trip(kind):
+def test_every_event_survives_the_round_trip(kind, tries):
+    @settings(max_examples=tries.limit(30) or 100)
     @given(st.data())
     def check(data):
         fields = {field.name: field for field in msgspec.structs.fields(kind)}

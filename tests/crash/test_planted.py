@@ -48,7 +48,7 @@ def failing(work):
 
 
 def interrupted(work):
-    return bytecode.bytecode_points(work, SOURCES, "interrupt", limit=250, seed=1)
+    return bytecode.bytecode_points(work, SOURCES, "interrupt", limit=40, seed=1)
 
 
 def damaged(work, files, tmp_path):
@@ -77,7 +77,7 @@ def test_the_laboratory_finds(technique, bug, skip_or_fail):
 
 @pytest.mark.parametrize("bug", live_planted.PLANTED, ids=lambda bug: bug.__name__)
 def test_the_laboratory_finds_in_a_live_run(bug):
-    assert at_moments(bug(), 183, seed=1, until_found=True).violations
+    assert at_moments(bug(), 30, seed=1, until_found=True).violations
 
 
 def test_the_laboratory_finds_a_missing_witness(tmp_path):
@@ -91,7 +91,7 @@ def test_the_laboratory_finds_an_unread_chain(tmp_path):
     connection = apsw.Connection(str(tmp_path / ".holdfast" / "holdfast.db"))
     connection.execute("pragma wal_checkpoint(truncate)").fetchall()
     connection.close()
-    options = {"limit": 400, "ways": ("flip",), "seed": 1}
+    options = {"limit": 150, "ways": ("flip",), "seed": 1}
     assert flips.flips(NoChain(), tmp_path, acked, ["holdfast.db"], **options).violations
     assert not flips.flips(LogWork(), tmp_path, acked, ["holdfast.db"], **options).violations
 

@@ -23,6 +23,7 @@ from holdfast.core.errors import HoldfastError
 from holdfast.core.wire import decode
 from holdfast.testing import scripted_agent, workshop
 from holdfast.testing.scripted_agent import read_ledger
+from tests import forked
 
 SPEC = workshop.SPEC
 KILLER = Path(__file__).with_name("killer.py")
@@ -86,14 +87,7 @@ class Project:
         return {**kept, **author, **ours, **more}
 
     def holdfast(self, *arguments: str, **environ: str) -> Answer:
-        done = subprocess.run(
-            [sys.executable, "-m", "holdfast", *arguments],
-            cwd=self.top,
-            env=self.environ(**environ),
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            timeout=60,
-        )
+        done = forked.holdfast(arguments, self.top, self.environ(**environ))
         return Answer(done.returncode, done.stdout.decode(), done.stderr.decode())
 
     def run(self, *options: str, **environ: str) -> Answer:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 
 import pytest
 
 from tests.adapters.probes.test_git_hostile import canaries, fired, hostile, program  # noqa: F401 - fixtures
+from tests.forked import holdfast_says
 
 CHECKPOINT = "CHECKPOINT"
 COMMANDS = (
@@ -24,14 +23,9 @@ COMMANDS = (
 )  # fmt: skip
 
 
-def holdfast(repo, environ, words):
-    command = [sys.executable, "-m", "holdfast", *words]
-    return subprocess.run(command, cwd=repo, env=environ, capture_output=True, text=True, timeout=120, check=False)
-
-
 def test_no_program_of_the_repository_runs_in_any_of_the_verbs(hostile, environ, canaries, tmp_path, record_property):  # noqa: F811
     environ = {**environ, "HOLDFAST_STORE": str(tmp_path / "store" / "holdfast.db"), "PATH": os.environ["PATH"]}
-    mark = holdfast(hostile, environ, ["checkpoint", "first", "--json"])
+    mark = holdfast_says(["checkpoint", "first", "--json"], hostile, environ)
     assert mark.returncode == 0, mark.stderr
     checkpoint_id = json.loads(mark.stdout)["checkpoint_id"]
     codes = {}
@@ -40,7 +34,7 @@ def test_no_program_of_the_repository_runs_in_any_of_the_verbs(hostile, environ,
             checkpoint_id if word == CHECKPOINT else str(tmp_path / "into") if word == "INTO" else word
             for word in words
         ]
-        done = holdfast(hostile, environ, named)
+        done = holdfast_says(named, hostile, environ)
         assert "Traceback" not in done.stderr, (words, done.stderr)
         codes[number, " ".join(words)] = done.returncode
         assert fired(canaries) == [], words
@@ -56,12 +50,12 @@ def test_names_that_look_like_options_are_names(repo, git, environ, tmp_path, na
     (repo / name.replace("/", "_")).write_text("a file\n")
     git(repo, "update-ref", f"refs/heads/{name.replace(' ', '_')}", "main")
     git(repo, "symbolic-ref", "HEAD", f"refs/heads/{name.replace(' ', '_')}")
-    mark = holdfast(repo, environ, ["checkpoint", "--json", "--", name])
+    mark = holdfast_says(["checkpoint", "--json", "--", name], repo, environ)
     assert mark.returncode == 0, mark.stderr
     checkpoint_id = json.loads(mark.stdout)["checkpoint_id"]
-    shown = holdfast(repo, environ, ["show", checkpoint_id, "--diff"])
+    shown = holdfast_says(["show", checkpoint_id, "--diff"], repo, environ)
     assert shown.returncode == 0 and "a file" in shown.stdout
-    back = holdfast(repo, environ, ["restore", checkpoint_id, "--into", str(tmp_path / "into")])
+    back = holdfast_says(["restore", checkpoint_id, "--into", str(tmp_path / "into")], repo, environ)
     assert back.returncode == 0, back.stderr
     assert (tmp_path / "into" / name.replace("/", "_")).read_text() == "a file\n"
     assert not [path for path in tmp_path.rglob("*pwned*") if path.name == "pwned"]
