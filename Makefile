@@ -70,7 +70,7 @@ crash: $(STAMP) ## the full crash laboratory (a seeded part of it runs in `make 
 	HOLDFAST_FUZZ_SCALE=20 $(BIN)/python -m pytest -n $(JOBS) tests/attacks/test_fuzz.py
 
 .PHONY: crash-ci
-crash-ci: $(STAMP) ## what CI tries of the crash laboratory and the fuzzer: 40,000 points and 80,000 inputs in a few minutes
+crash-ci: $(STAMP) ## every sweep in full: 40,000 points of the crash laboratory, 80,000 bad inputs, each kill that `make test` only samples
 	@sh tools/install-system-tools
 	HOLDFAST_CAMPAIGN=1 HOLDFAST_FUZZ_SCALE=1 HOLDFAST_SWEEP=all \
 	  $(BIN)/python -m pytest -n $(JOBS) --dist worksteal -rs -m sweep $(ARGS)

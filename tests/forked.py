@@ -33,35 +33,35 @@ SHORT = 64  # bytes of an answer
 Done = subprocess.CompletedProcess
 
 
-def holdfast(arguments: Sequence[str], cwd: str | Path, env: Mapping[str, str], timeout: float = 60.0) -> Done[bytes]:
+def holdfast(
+    arguments: Sequence[str], cwd: str | Path, env: Mapping[str, str], prefix: Sequence[str] = (), timeout: float = 60.0
+) -> Done[bytes]:
     """`python -m holdfast ARGUMENTS`, with nothing to read. An environment that is seen for the first time gets just that."""
-    own = tuple(sorted((name, value) for name, value in env.items() if name.startswith(OF_THE_INTERPRETER)))
+    own = (*prefix, *sorted(f"{name}={value}" for name, value in env.items() if name.startswith(OF_THE_INTERPRETER)))
     with _turn:
         _seen[own] += 1
         if _seen[own] == 2:
-            _parents[own] = Parent(env)
+            _parents[own] = Parent(prefix, env)
     if own in _parents:
         return _parents[own].run([*arguments], str(cwd), {**env}, timeout)
-    command = [sys.executable, "-m", "holdfast", *arguments]
+    command = [*prefix, sys.executable, "-m", "holdfast", *arguments]
     return subprocess.run(
         command, cwd=cwd, env=env, stdin=subprocess.DEVNULL, capture_output=True, timeout=timeout, check=False
     )
 
 
-def holdfast_says(
-    arguments: Sequence[str], cwd: str | Path, env: Mapping[str, str], timeout: float = 60.0
-) -> Done[str]:
+def holdfast_says(arguments: Sequence[str], cwd: str | Path, env: Mapping[str, str]) -> Done[str]:
     """The same, and what it said as text."""
-    done = holdfast(arguments, cwd, env, timeout)
+    done = holdfast(arguments, cwd, env)
     return Done(done.args, done.returncode, done.stdout.decode(), done.stderr.decode())
 
 
 class Parent:
     """The process to fork from. It ends when nobody is left who could ask it."""
 
-    def __init__(self, env: Mapping[str, str]) -> None:
+    def __init__(self, prefix: Sequence[str], env: Mapping[str, str]) -> None:
         self._line, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        command = [sys.executable, "-m", "tests.forked", str(theirs.fileno())]
+        command = [*prefix, sys.executable, "-m", "tests.forked", str(theirs.fileno())]
         self._process = subprocess.Popen(command, cwd=ROOT, env=env, pass_fds=[theirs.fileno()])
         theirs.close()
 
@@ -84,8 +84,8 @@ class Parent:
             return Done(arguments, code, out.read(), err.read())
 
 
-_seen: Counter[tuple[tuple[str, str], ...]] = Counter()
-_parents: dict[tuple[tuple[str, str], ...], Parent] = {}
+_seen: Counter[tuple[str, ...]] = Counter()
+_parents: dict[tuple[str, ...], Parent] = {}
 _turn = threading.Lock()
 
 

@@ -17,6 +17,7 @@ import subprocess
 import sys
 import tracemalloc
 from contextlib import closing
+from functools import cache
 from pathlib import Path
 
 import apsw
@@ -203,6 +204,7 @@ NOT_YET = {
 }
 
 
+@cache
 def names_in(file: str) -> set[str]:
     path = SOURCE / file if file == SUITE else ROOT / "tests" / file
     return {node.name for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.FunctionDef)}

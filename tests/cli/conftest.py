@@ -64,14 +64,7 @@ class Shell:
         return kept | {"HOLDFAST_STORE": str(self.place), "HOME": str(self.home)} | changes
 
     def __call__(self, *arguments: str, cwd: Path | None = None, **environ: str) -> Answer:
-        env, cwd = self.environment(**environ), cwd or self.home
-        if self.prefix:
-            command = [*self.prefix, sys.executable, "-m", "holdfast", *arguments]
-            done = subprocess.run(
-                command, env=env, cwd=cwd, stdin=subprocess.DEVNULL, capture_output=True, timeout=60, check=False
-            )
-        else:
-            done = forked.holdfast(arguments, cwd, env)
+        done = forked.holdfast(arguments, cwd or self.home, self.environment(**environ), self.prefix)
         return Answer(done.returncode, done.stdout.decode(), done.stderr.decode())
 
     def start(self, *arguments: str, **options: Any) -> subprocess.Popen[str]:

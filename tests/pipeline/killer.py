@@ -1,8 +1,9 @@
 """Runs `holdfast` in forked processes that end themselves with SIGKILL at chosen events, until one comes to its end.
 
-    python killer.py HITS every|both|at:N:before|at:N:after|on:MOMENT whole|alone FIRST... -- [AGAIN...]
+    python killer.py HITS every[:N]|both|at:N:before|at:N:after|on:MOMENT whole|alone FIRST... -- [AGAIN...]
 
 `every` dies once at each event that HITS does not name yet, just before or just after it is written, in turn; `both` does both.
+`every:N` dies at one of N of them, by their names.
 `at` and `on` die once. `whole` takes every descendant along, `alone` leaves them as orphans. Each death is a line of HITS.
 Without AGAIN the first death is the end.
 """
@@ -16,6 +17,7 @@ import sys
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from zlib import crc32
 
 import psutil
 
@@ -44,7 +46,7 @@ def name_of(event: Event) -> str:
     return " ".join(str(word) for word in (snake(type(event).__name__), *said, TITLES.get(checkpoint)) if word)
 
 
-def every(hits: Path, both: bool) -> Choose:
+def every(hits: Path, both: bool, one_of: int) -> Choose:
     seen = set(hits.read_text().splitlines()) if hits.exists() else set()
 
     def choose(number: int, moment: str) -> bool:
@@ -52,7 +54,8 @@ def every(hits: Path, both: bool) -> Choose:
         if both:
             return moment not in seen
         wanted = ("before", "after")[len(seen) % 2]
-        return when == wanted and not {f"before {name}", f"after {name}"} & seen
+        chosen = crc32(name.encode()) % one_of == 0
+        return chosen and when == wanted and not {f"before {name}", f"after {name}"} & seen
 
     return choose
 
@@ -72,7 +75,7 @@ def chosen(mode: str, hits: Path) -> Choose:
     if kind == "on":
         return on(rest, hits)
     number, _, when = rest.partition(":")
-    return at(int(number), when, hits) if kind == "at" else every(hits, kind == "both")
+    return at(int(number), when, hits) if kind == "at" else every(hits, kind == "both", int(number or 1))
 
 
 def die(hits: Path, moment: str, whole: bool) -> None:
