@@ -72,7 +72,7 @@ def spawn(argv: Sequence[str], env: Env, fds: tuple[int | None, int, int], keep:
         *((os.POSIX_SPAWN_DUP2, fd, next(free)) for fd in keep),  # of a file it is the copy that is inherited
         *((os.POSIX_SPAWN_CLOSE, fd) for fd, others_may in opened.items() if others_may and fd > 2),
     ]
-    return Spawned(os.posix_spawn(argv[0], argv, env, file_actions=actions, setsid=True, setsigdef=_USUAL))
+    return Spawned(os.posix_spawn(argv[0], list(argv), env, file_actions=actions, setsid=True, setsigdef=_USUAL))
 
 
 def _open_files() -> dict[int, bool] | None:
