@@ -10,12 +10,13 @@ import itertools
 import os
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 Env = Mapping[str, str] | Mapping[bytes, bytes]
-_LISTED = "/dev/fd"
+_LISTED = "/proc/self/fd" if sys.platform == "linux" else "/dev/fd"
 _USUAL = (signal.SIGPIPE, signal.SIGXFSZ)  # Python itself ignores them
 _PAUSE, _LONGEST = 0.0005, 0.05
 
