@@ -9,7 +9,8 @@ import tempfile
 TRIES = 3
 ONE_RUN = """
 import os, sys, time
-from holdfast import spec_run
+from holdfast.cli.loading import load
+spec_run = load("holdfast.spec_run")
 os.chdir(sys.argv[1])
 wish = spec_run.Wish("text-kit", yes=True, parallel=int(sys.argv[2]))
 result = spec_run.perform(wish, spec_run.prepare(wish), lambda moment: None)

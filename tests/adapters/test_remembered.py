@@ -47,6 +47,22 @@ def test_settings_are_asked_for_once_as_long_as_their_files_are_the_same(kit, as
     assert asked.count("config") == 1
 
 
+def test_work_trees_share_the_settings_as_long_as_their_files_are_the_same(kit, asked, tmp_path):
+    other = tmp_path / "other"
+    kit.git("worktree", "add", "-q", "--detach", str(other))
+    assert kit.runner().settings == kit.runner(other).settings and asked.count("config") == 1
+    kit.git("config", "extensions.worktreeConfig", "true")
+    kit.git("config", "--worktree", "holdfast.test", "its own", at=other)
+    assert value_of(kit, "holdfast.test") == []
+    assert ("worktree", "holdfast.test", "its own") in kit.runner(other).settings and asked.count("config") == 3
+
+
+def test_work_trees_share_the_trees_of_commits(kit, asked, tmp_path):
+    other, head = tmp_path / "other", kit.git("rev-parse", "HEAD")
+    kit.git("worktree", "add", "-q", "--detach", str(other))
+    assert kit.runner().tree_of(head) == kit.runner(other).tree_of(head) and asked.count("rev-parse") == 1
+
+
 CHANGES = {
     "of the repository": lambda kit: kit.git("config", "holdfast.test", "new"),
     "of the user": lambda kit: kit.git("config", "--global", "holdfast.test", "new"),

@@ -246,6 +246,19 @@ def test_ignored_folders_are_linked_and_are_no_change(kit):
     assert (kit.top / "node_modules/pkg/index.js").exists() and (kit.top / "deep/cache/x").exists()
 
 
+def test_links_that_are_known_are_not_written_down_again(kit):
+    kit.write(".gitignore", ".venv\nnode_modules\n")
+    kit.write(".venv/bin/python")
+    tasks = trees_of(kit)
+    tasks.open("T1", kit.commit("rules"))
+    (record,) = (kit.top / ".git").rglob("T1.json")
+    before = record.stat().st_ino
+    assert tasks.link("T1", ["node_modules"]) == [] and record.stat().st_ino == before
+    assert tasks.link("T1", [".venv"]) == [".venv"] and b".venv" in record.read_bytes()
+    after = record.stat().st_ino
+    assert tasks.link("T1", [".venv"]) == [".venv"] and record.stat().st_ino == after
+
+
 def test_what_is_not_ignored_or_not_inside_is_not_linked(kit):
     kit.write(".gitignore", "dir/\n")
     kit.write("dir/kept")

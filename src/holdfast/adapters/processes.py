@@ -83,6 +83,16 @@ def start_time(pid: int) -> str:
         return ""
 
 
+def has_exited(child: int) -> bool:
+    """Without taking its exit status: as long as that is not taken, nobody else can get its pid."""
+    try:
+        if hasattr(os, "waitid"):
+            return os.waitid(os.P_PID, child, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+        return psutil.Process(child).status() == psutil.STATUS_ZOMBIE
+    except (ChildProcessError, psutil.NoSuchProcess):
+        return True  # whoever uses us lets the system take it
+
+
 def record(folder: str, identity: Identity) -> None:
     """Write it down, so that it survives us. Whoever is to be started waits until this has returned."""
     put(folder, RECORD, msgspec.json.encode(identity))

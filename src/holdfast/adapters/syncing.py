@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from holdfast.adapters.ledger import sync_folder
 
-TOGETHER = 8  # syncs that are asked for at once
+TOGETHER = 5  # syncs that are asked for at once; more threads cost more than they save
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 # What was synced here, as it was then. An object that is still the same file was written whole before it got its name.
@@ -32,17 +32,20 @@ def sync_objects(objects: str, since_ns: int) -> None:
     Git was told not to sync them: it would do so one by one, at the price of a turn of the disk each. Asked for together,
     they share a few turns, and what was synced before and has not changed is left alone.
     """
-    fresh: dict[str, Seen] = {}
-    for folder, seen in _since(
-        (os.path.join(objects, name) for name in os.listdir(objects) if len(name) == 2), since_ns
-    ):
-        files = {path: how for path, how in _since(_files(folder), since_ns) if _SYNCED.get(path) != how}
-        if files or _SYNCED.get(folder) != seen:
-            fresh |= {**files, folder: seen}
-    if fresh:
+    files: dict[str, Seen] = {}
+    folders: dict[str, Seen] = {}
+    places = (os.path.join(objects, name) for name in os.listdir(objects) if len(name) == 2)
+    for folder, seen in _since(places, since_ns):
+        fresh = {path: how for path, how in _since(_files(folder), since_ns) if _SYNCED.get(path) != how}
+        if fresh or _SYNCED.get(folder) != seen:
+            files |= fresh
+            folders[folder] = seen
+    if folders:
         now_ns = time.time_ns()
-        sync_paths([*fresh, objects])
-        _remember(fresh, now_ns)
+        sync_paths(
+            [*files, *folders, objects]
+        )  # with a file its name is mostly on the disk, and the folder takes no turn
+        _remember(files | folders, now_ns)
 
 
 def sync_folders(folders: Iterable[str]) -> None:

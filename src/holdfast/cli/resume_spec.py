@@ -8,6 +8,7 @@ from importlib import import_module
 from typing import Any
 
 from holdfast import app, config
+from holdfast.cli.loading import load
 from holdfast.cli.output import escape, say
 from holdfast.core.errors import InvalidId, NotFound
 from holdfast.core.ids import SPEC
@@ -61,7 +62,7 @@ def go_on_by_files(spec: str, only_plan: bool, more: dict[str, str], as_json: bo
 
 
 def _go(spec: str, run_id: str | None, more: dict[str, str], as_json: bool) -> int:
-    specs, runs = import_module("holdfast.spec_run"), import_module("holdfast.cli.run")
+    specs, runs = load("holdfast.spec_run"), import_module("holdfast.cli.run")
     os.environ.update(more)
     yes, allow_dirty = "HOLDFAST_YES" in more, "HOLDFAST_ALLOW_DIRTY" in more
     wish = specs.Wish(spec, allow_dirty=allow_dirty, yes=yes, run_id=run_id)

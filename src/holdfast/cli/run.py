@@ -14,6 +14,7 @@ import click
 
 from holdfast.cli import progress
 from holdfast.cli.behind import TakesCommand, words_behind
+from holdfast.cli.loading import load
 from holdfast.cli.output import emit, escape, json_option, say
 from holdfast.cli.render import paint, table
 from holdfast.cli.signals import ended_like_by_ctrl_c
@@ -86,7 +87,7 @@ def command(
         code: int = import_module("holdfast.cli.run_command").perform(behind, policy, new, as_json)
         return code
     assert spec is not None
-    specs = import_module("holdfast.spec_run")  # loads all that a spec needs
+    specs = load("holdfast.spec_run")  # loads all that a spec needs
     if only_plan:
         show_batches(import_module("holdfast.spec_look"), spec, as_json, parallel)
         return 0

@@ -16,11 +16,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import IO, Literal, TypeAlias
 
 import msgspec
-import psutil
 
 from holdfast.adapters.agents.life import Life
 from holdfast.adapters.agents.output import Lines, Log
-from holdfast.adapters.processes import GRACE, NONCE, Tree, identify, put, record
+from holdfast.adapters.processes import GRACE, NONCE, Tree, has_exited, identify, put, record
 from holdfast.core.errors import HoldfastError
 from holdfast.core.named import NamedTuple
 from holdfast.core.redact import Redactor
@@ -141,7 +140,6 @@ class _Run:
         self._life = Life(tree, order.cwd, order.stall_after)
         self._began = self._told = self._saved = time.monotonic()
         self._told_at = 0
-        self._root = psutil.Process(process.pid)
 
     def to_the_end(self) -> Outcome:
         ended: list[str] = []
@@ -183,7 +181,7 @@ class _Run:
             self._tell(now)
 
     def _reason_to_end(self, now: float) -> tuple[EndedBy, str] | None:
-        if self._has_exited():
+        if has_exited(self._process.pid):
             return "exit", ""
         if self._ears.should_stop():
             return "stopped", "it was asked to stop"
@@ -195,13 +193,6 @@ class _Run:
             )
         death = self._life.death()
         return None if death is None else ("stalled", death)
-
-    def _has_exited(self) -> bool:
-        """Without taking its exit status: as long as that is not taken, nobody else can get its pid."""
-        try:
-            return self._root.status() == psutil.STATUS_ZOMBIE
-        except psutil.NoSuchProcess:
-            return True  # whoever uses us lets the system take it
 
     def _listen(self, seconds: float) -> bool:
         """Take in what is there. False if nothing can come any more."""

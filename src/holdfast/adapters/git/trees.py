@@ -185,7 +185,8 @@ class TaskTrees:
             there = self._there(record)
             self._refuse_tracked(record, wanted)
             links = {path: os.fsencode(os.path.join(self.workspace.top, path)) for path in wanted}
-            task_record.write(records, msgspec.structs.replace(record, links={**record.links, **links}))
+            if not links.items() <= record.links.items():
+                task_record.write(records, msgspec.structs.replace(record, links={**record.links, **links}))
             return [path for path, target in links.items() if link(_top(there), path, target)]
 
     def _refuse_tracked(self, record: Record, paths: list[str]) -> None:

@@ -10,12 +10,13 @@ import itertools
 import os
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 Env = Mapping[str, str] | Mapping[bytes, bytes]
-_LISTED = "/dev/fd"
+_LISTED = "/proc/self/fd" if sys.platform == "linux" else "/dev/fd"
 _USUAL = (signal.SIGPIPE, signal.SIGXFSZ)  # Python itself ignores them
 _PAUSE, _LONGEST = 0.0005, 0.05
 
@@ -72,7 +73,7 @@ def spawn(argv: Sequence[str], env: Env, fds: tuple[int | None, int, int], keep:
         *((os.POSIX_SPAWN_DUP2, fd, next(free)) for fd in keep),  # of a file it is the copy that is inherited
         *((os.POSIX_SPAWN_CLOSE, fd) for fd, others_may in opened.items() if others_may and fd > 2),
     ]
-    return Spawned(os.posix_spawn(argv[0], tuple(argv), env, file_actions=actions, setsid=True, setsigdef=_USUAL))
+    return Spawned(os.posix_spawn(argv[0], list(argv), env, file_actions=actions, setsid=True, setsigdef=_USUAL))
 
 
 def _open_files() -> dict[int, bool] | None:

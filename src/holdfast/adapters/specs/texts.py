@@ -48,7 +48,11 @@ def top_of(folder: str) -> str:
 
 
 def within(path: str, top: str) -> bool:
-    real, base = os.path.realpath(path), os.path.realpath(top)
+    return _is_in(os.path.realpath(path), top)
+
+
+def _is_in(real: str, top: str) -> bool:
+    base = os.path.realpath(top)
     return real == base or real.startswith(os.path.join(base, ""))
 
 
@@ -63,9 +67,9 @@ def fetch(folder: str, name: str, top: str) -> bytes | None:
     path = os.path.join(folder, name)
     if not os.path.lexists(path):
         return None
-    if not within(path, top):
-        raise BadFile(path, None, "it is a link that leaves the repository", advice="Put the file itself there.")
     real = os.path.realpath(path)
+    if not _is_in(real, top):
+        raise BadFile(path, None, "it is a link that leaves the repository", advice="Put the file itself there.")
     with opened(os.path.dirname(real)) as place:
         found = place.read(os.path.basename(real), MAX_BYTES)
     return None if found is None else found.data
