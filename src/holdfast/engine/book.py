@@ -215,7 +215,10 @@ def _check_name(name: object) -> None:
 
 def _caller(work: object, deep: int) -> Place:
     """Where we were called from: the first frame outside of the engine. Where a thread or a loop calls us, what it was given."""
-    frame: FrameType | None = sys._getframe(deep)
+    try:
+        frame: FrameType | None = sys._getframe(deep)
+    except ValueError:
+        frame = None  # a thread that began with the engine itself
     while frame is not None and frame.f_code.co_filename.startswith(_OWN_FILES):
         frame = frame.f_back
     if frame is None or frame.f_code.co_filename.startswith(_CALLERS):

@@ -15,7 +15,7 @@ import msgspec
 from holdfast.core.canonical import digest
 from holdfast.core.errors import HoldfastError, NotCanonical, TooLarge, shown
 from holdfast.core.named import NamedTuple
-from holdfast.core.plain import check_plain, is_surely_plain
+from holdfast.core.plain import are_surely_plain, check_plain
 
 MAX_INLINE = 32 * 1024
 MAX_ARGUMENTS = 4 * 1024
@@ -101,8 +101,8 @@ def given(what: str, work: Callable[..., Any], args: tuple[Any, ...], kwargs: Ma
 
 def named(what: str, names: tuple[str, ...], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
     """The same for a function whose parameters are known."""
-    if not kwargs and len(args) <= len(names) and all(map(is_surely_plain, args)):
-        return dict(zip(names, args, strict=False))
+    if not kwargs and len(args) <= len(names) and are_surely_plain(args):
+        return dict(zip(names, args))  # noqa: B905 - there may be more names
     given: dict[str, Any] = {}
     for at, value in enumerate(args):
         given[names[at] if at < len(names) else str(at)] = value if type(value) in _ATOMS else _plain(value)

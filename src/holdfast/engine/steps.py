@@ -30,46 +30,23 @@ _SURELY_SMALL = 4096
 _NUMBERS = frozenset({int, bool, float, type(None)})  # only text can hold a secret
 
 
-class Call:
+class Call(msgspec.Struct, eq=False):
     """A step as it is called now, and the attempt at it that is going on."""
 
-    __slots__ = (
-        "announced",
-        "args",
-        "arguments",
-        "attempt",
-        "began",
-        "code_hash",
-        "declared",
-        "input_hash",
-        "kwargs",
-        "name",
-        "retry",
-        "since",
-        "told",
-        "work",
-    )
-
-    def __init__(
-        self,
-        name: str,
-        work: Callable[..., Any],
-        args: tuple[Any, ...],
-        kwargs: Mapping[str, Any],
-        retry: Retry,
-        arguments: Any,
-        input_hash: str,
-        shape: forms.Shape,
-    ) -> None:
-        self.name = name
-        self.work = work
-        self.args = args
-        self.kwargs = kwargs
-        self.retry = retry
-        self.arguments = arguments
-        self.input_hash = input_hash
-        _, self.declared, self.code_hash = shape
-        self.attempt = 1
+    name: str
+    work: Callable[..., Any]
+    args: tuple[Any, ...]
+    kwargs: Mapping[str, Any]
+    retry: Retry
+    arguments: Any
+    input_hash: str
+    code_hash: str | None
+    declared: Any
+    attempt: int = 1
+    since: int = 0
+    told: int = 0
+    began: float = 0.0
+    announced: bool = False
 
     def begin(self, seq: int) -> None:
         """An attempt begins, after this event."""
@@ -126,19 +103,19 @@ class Steps:
         retry: Retry | int | None,
     ) -> Call:
         """One use of the name, and what the step is given. Refuses what could not be stored."""
-        self._book.claim(name, work, 1)  # below a face of the run
-        shape = forms.shape_of(work)
-        arguments: Any = forms.named("step " + name, shape.names, args, kwargs)
+        self._book.claim(name, work, 2)  # called by a face of the run, which its code calls
+        names, declared, code_hash = forms.shape_of(work)
+        arguments: Any = forms.named("step " + name, names, args, kwargs)
         clean = canonical_plain(arguments)
         if not _NUMBERS.issuperset(map(type, arguments.values())):
             clean = self._book.log.redact.body(clean)
             arguments = forms.kept(arguments)
-        if type(shape.declared) is str:
-            raise forms.Unstorable(f"The result of step {name}", shape.declared)
+        if type(declared) is str:
+            raise forms.Unstorable(f"The result of step {name}", declared)
         if len(clean) > forms.MAX_ARGUMENTS:
             arguments = None
         tries = ONCE if retry is None else as_retry(retry)
-        return Call(name, work, args, kwargs, tries, arguments, hexdigest(clean), shape)
+        return Call(name, work, args, kwargs, tries, arguments, hexdigest(clean), code_hash, declared)
 
     def usual(self, this: Call) -> StepState | bool:
         """True: it begins, and is one event when it ends. A state: it is `done`. False: there is more to it, see `run`."""
