@@ -149,15 +149,32 @@ PHRASES = {
     "credential": (f'creds = "{SECRET}"', SECRET),
     "aws_secret_key": (f"aws_secret_access_key = {made(WORD + '/+', 40)}", made(WORD + "/+", 40)),
 }
+# The same for further shapes of a kind that has one above.
+MORE = {
+    "netrc": ("password", f"machine api.example login bob password {SECRET}", SECRET),
+    "netrc over lines": ("password", f"machine api.example\n  login bob\n  account x\n  password {SECRET}", SECRET),
+    "netrc without a user": ("password", f"machine api.example password {SECRET}", SECRET),
+    "netrc of all others": ("password", f"default login bob password {SECRET}", SECRET),
+    "a field called pass": ("password", f'{{"user": "bob", "pass": "{SECRET}"}}', SECRET),
+    "a list of secrets": ("secret", f'{{"secrets": ["DB_PASSWORD", "{SECRET}"]}}', SECRET),
+    "docker login": ("password", f"docker login -p {SECRET}", SECRET),
+    "docker login with a user": ("password", f"docker login -u bob -p {SECRET} registry.example", SECRET),
+    "docker login over lines": ("password", f"docker login -u bob \\\n  -p {SECRET}", SECRET),
+    "docker login, long": ("password", f"docker login --password={SECRET} -u bob", SECRET),
+    "docker login as a list": ("password", f"['docker', 'login', '-u', 'bob', '-p', '{SECRET}']", SECRET),
+    "a token as user": ("url_password", f"https://{made(HEX, 40)}@git.example/a.git", made(HEX, 40)),
+    "a token as user, with a password": ("url_password", f"https://{made(HEX, 40)}:x@git.example/a", made(HEX, 40)),
+    "a token as password": ("url_password", f"https://oauth2:{made(HEX, 40)}@git.example/a", made(HEX, 40)),
+    "a token behind its name": ("url_password", f"https://x-access-token:{made(HEX, 40)}@git.example", made(HEX, 40)),
+}
 CANARIES = {**{kind: (token, token) for kind, token in TOKENS.items()}, **PHRASES}
 EXACT = 'Tr0ub4dor/&3 "q" \\ + =é'
 REDACTOR = Redactor([EXACT])
 
 
 def each_canary() -> pytest.MarkDecorator:
-    return pytest.mark.parametrize(
-        ("kind", "text", "secret"), [(k, t, s) for k, (t, s) in CANARIES.items()], ids=list(CANARIES)
-    )
+    every = [*((kind, text, secret) for kind, (text, secret) in CANARIES.items()), *MORE.values()]
+    return pytest.mark.parametrize(("kind", "text", "secret"), every, ids=[*CANARIES, *MORE])
 
 
 def test_every_kind_has_a_canary():
@@ -369,6 +386,14 @@ SECRET_NAMES = [
     "GITHUB_TOKEN_PROD",
     "connectionString",
     "userPassword",
+    "pass",
+    "Pass",
+    "passwd",
+    "pwd",
+    "secrets",
+    "client_secrets",
+    "passwords",
+    "apiKeys",
 ]
 
 
@@ -425,6 +450,28 @@ def test_a_pair_of_name_and_value_is_understood(order):
     clean = REDACTOR.value(data)
     assert clean[0]["value"] == "[redacted:password]" and clean[0]["name"] == "DB_PASSWORD" and clean[1] == data[1]
     assert json.loads(REDACTOR.body(json.dumps(data).encode())) == clean
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [
+        ["docker", "login", "-u", "bob", "-p", "hunter2", "registry.example"],
+        ["/usr/bin/podman", "login", "-p", "hunter2"],
+        ["sshpass", "-p", "hunter2", "ssh", "-p", "22"],
+    ],
+)
+def test_the_password_among_the_arguments_of_a_command_is_taken(argv):
+    clean = REDACTOR.value({"argv": argv})
+    assert "hunter2" not in repr(clean) and "[redacted:password]" in clean["argv"]
+    assert json.loads(REDACTOR.body(json.dumps({"argv": argv}).encode())) == clean
+    assert REDACTOR.value(clean) == clean
+
+
+def test_an_address_without_its_user_keeps_its_form_and_loses_its_password():
+    known = Redactor(["Tr0ub4dor3"])
+    assert known.text("https://Tr0ub4dor3@h.example") == "https://[redacted:env]@h.example"
+    gone = "https://[redacted:env]:[redacted:url_password]@h.example"
+    assert REDACTOR.text("https://[redacted:env]:hunter2@h.example") == gone == REDACTOR.text(gone)
 
 
 @pytest.mark.parametrize(
@@ -536,6 +583,18 @@ def test_a_private_key_block_goes_whole(name):
 UUID = "01890a5d-ac96-774b-bcce-b302099a8057"
 HARMLESS = [
     made(HEX, 40),
+    f"https://git.example/a/commit/{made(HEX, 40)}",
+    f"https://git.example/a.git@{made(HEX, 40)}",
+    f"git+https://git.example/a.git@{made(HEX, 40)}#egg=a",
+    "machine learning password manager",
+    "the default login password field",
+    "docker login -p flag is not safe",
+    "docker login --password-stdin",
+    "docker run --name login -p 8080:80 image",
+    "the first pass: a1b2c3d4",
+    "secrets:\n  my_cert:\n    file: ./cert.pem",
+    '{"secrets": ["DB_PASSWORD", "db_password"], "pass": "passed"}',
+    '{"bypass": "a1b2c3d4", "compass": "north", "tokens": ["a1b2c3d4"]}',
     made(HEX, 64),
     made(HEX, 7),
     made(HEX, 12),
@@ -871,6 +930,15 @@ ADVERSARIAL = {
     "discord": "M" + "a" * 25 + ".",
     "assignments": "password=x ",
     "exact": EXACT,
+    "netrc": "machine a.b login c ",
+    "netrc gaps": "machine " + " " * 20,
+    "docker": "docker login ",
+    "docker arguments": "docker login -u a ",
+    "fields": '"pass": "',
+    "lists": '"secrets": ["',
+    "items": '"secrets": ["a1", ',
+    "hex users": "://" + made(HEX, 40),
+    "users that are gone": "://[redacted:env]:",
 }
 
 

@@ -17,6 +17,8 @@ from holdfast.core.events import (
     KINDS,
     CheckpointComplete,
     EffectFinished,
+    EffectSettled,
+    EffectStarted,
     Event,
     Extension,
     NoteRecorded,
@@ -26,6 +28,7 @@ from holdfast.core.events import (
     StepStarted,
     snake,
 )
+from holdfast.core.state import fold
 from holdfast.core.values import Record
 from holdfast.core.wire import GENESIS, MAX_EVENT_BYTES, Plainly, check_chain, decode, encode
 
@@ -148,6 +151,28 @@ def test_a_checkpoint_of_version_1_is_lifted_and_invents_no_past():
 def test_a_scope_of_version_1_does_not_know_at_which_commit_it_was_declared():
     lifted = decode(raw("scope_declared", 1, b'{"repo":"/r","allow":["src/**"],"before":"b"}'))
     assert lifted == ScopeDeclared(repo="/r", allow=("src/**",), before="b", since=None)
+
+
+OLD_SETTLED = {
+    1: b'{"effect_key":"k","settled_as":"done","evidence":"seen","by":"person"}',
+    2: b'{"effect_key":"k","settled_as":"done","evidence":"seen","by":"person","receipt":{"id":7}}',
+}
+
+
+@pytest.mark.parametrize("version", OLD_SETTLED)
+def test_a_settlement_of_an_old_version_still_folds_also_if_it_replaces_a_receipt(version):
+    first = [RunStarted(mission_id="m"), EffectStarted(effect_key="k", step_id="a")]
+    settled = decode(raw("effect_settled", version, OLD_SETTLED[version]))
+    assert fold([*first, settled]).effects["k"].receipt == {1: None, 2: {"id": 7}}[version]
+    replaced = fold([*first, EffectFinished(effect_key="k", receipt="wrong"), settled]).effects["k"]
+    assert (replaced.status, replaced.evidence) == ("done", "seen")
+
+
+def test_who_does_not_know_that_receipts_are_replaced_is_told_that_a_newer_holdfast_wrote_it(monkeypatch):
+    replaced = sealed(EffectSettled(effect_key="k", settled_as="done", by="person", receipt=7))
+    monkeypatch.setattr(EffectSettled, "version", 2)  # the last one before them
+    with pytest.raises(NewerSchema):
+        decode(replaced)
 
 
 def test_every_old_version_of_every_event_can_be_lifted():

@@ -131,9 +131,9 @@ class EffectFailed(Event, frozen=True):
 
 
 class EffectSettled(Event, frozen=True):
-    """`receipt` came with version 2: what the probe found. Of what is done, a person may say another one."""
+    """`receipt` came with version 2: what the probe found. Since version 3 a person may say another one of what is done."""
 
-    version: ClassVar[int] = 2
+    version: ClassVar[int] = 3
     data_fields: ClassVar[tuple[str, ...]] = ("receipt",)
 
     effect_key: str

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, TypeAlias
 
+from holdfast.core.secret_fields import LOGIN, command_after, kind_in_data
 from holdfast.core.secret_forms import bytes_pattern, raw, text_pattern
 from holdfast.core.secret_names import is_flag, kind_of_field, names_its_value, secret_values
 from holdfast.core.secret_search import KINDS, SecretSearch, Span
@@ -75,7 +76,7 @@ class Redactor:
     def field(self, name: str | None, data: bytes) -> bytes:
         """A string that stands under a name: as text, and whole when the name is that of a secret."""
         clean = self.data(data)
-        kind = kind_of_field(name, data.decode("utf-8", "replace")) if name else None
+        kind = _kind(name, data.decode("utf-8", "replace")) if name else None
         return clean if kind is None or _is_placeholder(clean) else placeholder(kind)
 
     def _value(self, value: JSON, name: str | None) -> JSON:
@@ -99,10 +100,23 @@ class Redactor:
 
     def _items(self, items: Sequence[JSON], name: str | None) -> Iterator[JSON]:
         flag: str | None = None
+        command = ""
         pair = len(items) == 2 and all(isinstance(item, str) for item in items) and names_its_value(*items)
         for item in items:
             yield self._value(item, flag if flag and isinstance(item, str) else name)
-            flag = item if isinstance(item, str) and (pair or is_flag(item)) else None
+            command = command_after(command, item) if isinstance(item, str) else command
+            flag = (item if pair else _flag(item, command)) if isinstance(item, str) else None
+
+
+def _kind(name: str, value: str) -> str | None:
+    return kind_of_field(name, value) or kind_in_data(name, value)
+
+
+def _flag(item: str, command: str) -> str | None:
+    """The name of what stands behind this argument, if that is a secret."""
+    if command == LOGIN and item == "-p":
+        return "--password"
+    return item if is_flag(item) else None
 
 
 def _usable(value: str) -> bool:
@@ -149,13 +163,14 @@ _JSON_TOKEN = rb'"(?:[^"\\]++|\\.)*+"|[{}\[\],:]'
 class _Frame:
     """An open object or array: the name its strings stand under, and a name/value pair that is being collected."""
 
-    __slots__ = ("commas", "flag", "is_object", "key", "name", "pair_name", "pair_value", "strings")
+    __slots__ = ("command", "commas", "flag", "is_object", "key", "name", "pair_name", "pair_value", "strings")
 
     def __init__(self, is_object: bool, name: str | None) -> None:
         self.is_object = is_object
         self.name = name
         self.key: str | None = None
         self.flag: str | None = None
+        self.command = ""
         self.pair_name: tuple[int, str] | None = None
         self.pair_value: tuple[int, int] | None = None
         self.commas = 0
@@ -213,7 +228,8 @@ class _Body:
             self._replace((start, end), frame.flag or frame.name)
             frame.strings += [(start, end)] if len(frame.strings) < 3 else []
             item = _text(self.body[start:end]) if end - start < 82 else ""
-            frame.flag = item if is_flag(item) else None
+            frame.command = command_after(frame.command, item)
+            frame.flag = _flag(item, frame.command)
 
     def _member(self, frame: _Frame, key: str, start: int, end: int) -> None:
         if key in _PAIR_NAMES:

@@ -38,14 +38,14 @@ _ENDINGS = (
 _ANY = "|".join(pattern for _, pattern in NAMES)
 NAME = f"(?i:(?:{_ANY})(?:{JOIN}(?:{_ENDINGS}))?)"
 
-_GAP = r"(?:\s|\\+[nrt])"
+GAP = r"(?:\s|\\+[nrt])"
 _OPEN = r"[bBrRfFuU]{0,2}\\{0,15}[\"'`]"
 _TYPE = r"[A-Za-z_][A-Za-z_.]{0,30}(?:\[[A-Za-z_., ]{0,30}\])?(?: \| [A-Za-z]{1,10})?"
-ASSIGN_END = rf"[\"'`\\\])]*{_GAP}*[:=]"
+ASSIGN_END = rf"[\"'`\\\])]*{GAP}*[:=]"
 PAIR_END = r"\s*\"\s*[,}]"
 ASSIGN = (
-    rf"({NAME})\\{{0,15}}[\"'`]?[\])]?{_GAP}{{0,4}}"
-    rf"(?::[ ]{{0,4}}{_TYPE}[ ]{{0,4}}=[ ]{{0,4}}({_OPEN})|(=>|:=|={{1,3}}|:)({_GAP}{{0,4}})({_OPEN})?)"
+    rf"({NAME})\\{{0,15}}[\"'`]?[\])]?{GAP}{{0,4}}"
+    rf"(?::[ ]{{0,4}}{_TYPE}[ ]{{0,4}}=[ ]{{0,4}}({_OPEN})|(=>|:=|={{1,3}}|:)({GAP}{{0,4}})({_OPEN})?)"
 )
 _FLAG_EDGE = r"(?:^|[\s\"'`,(\[=]|\\+[nrtbf]|\\u[0-9a-fA-F]{4})"
 FLAG_TRIGGER = rf"{_FLAG_EDGE}--?[A-Za-z0-9_-]*(?:{NAME})[\"'\\]*(?:[\s,]|\\+[nrt])"
@@ -111,7 +111,7 @@ _SMALL = (
     r"[0-9]{1,5}|(?:npm:|workspace:)?[~^<>=v]*[0-9]+(?:\.[0-9x*]+){1,3}(?:[.+-][\w.+-]{0,20})?"  # a number, a version
 )
 _NOTHING = r"(?i:none|null|nil|true|false|undefined|unset|empty|hidden|masked|redacted|n/a)|[*.xX•#-]+|…+"
-_WORDS = (
+JUST_A_WORD = (
     r"(?i:str|string|bytes|bool|boolean|int|integer|number|any|object|optional|required|missing|invalid|unknown|yes|no|"
     r"incomplete|secretstr|secretbytes|on|off|ok|enabled|disabled|include|omit|same-origin|inherit|password|passwd|secret|token|credentials?|"
     r"api[_-]?key|bearer|basic|digest)"
@@ -326,7 +326,7 @@ def _is_setting(data: bytes, start: int) -> bool:
 def _is_ordinary(data: bytes, end: int, kind: str, value: str, literal: bool) -> bool:
     if harmless(kind, value) or _is_tiny(kind, value):
         return True
-    return not literal and (text_pattern(_WORDS).fullmatch(value) is not None or _is_code(data, end, value))
+    return not literal and (text_pattern(JUST_A_WORD).fullmatch(value) is not None or _is_code(data, end, value))
 
 
 def _is_code(data: bytes, end: int, value: str) -> bool:
@@ -355,10 +355,15 @@ def flagged(data: bytes, groups: Groups, floor: int) -> Assignment | None:
     found = bytes_pattern(_UNTIL_MARK).match(data, end)
     if found is None or found.group()[:1] == b"-":
         return None
-    value = found.group().decode("utf-8", "replace")
-    if harmless(kind, value) or text_pattern(_WORDS).fullmatch(value) or value.lower().rstrip(".:") in _STOP_WORDS:
+    if not is_argument(kind, found.group().decode("utf-8", "replace")):
         return None
     return Assignment(groups[1][0], end, found.end(), shown(kind), found.end())
+
+
+def is_argument(kind: str, value: str) -> bool:
+    """Is this, behind a flag or a word that takes a secret, the secret, and not the next word of a sentence?"""
+    ordinary = text_pattern(JUST_A_WORD).fullmatch(value) or value.lower().rstrip(".:") in _STOP_WORDS
+    return not (ordinary or harmless(kind, value))
 
 
 _ENV_PARTS = ("TOKEN", "SECRET", "PASSWORD", "PASSWD", "PASSPHRASE", "CREDENTIAL", "APIKEY")

@@ -223,7 +223,18 @@ PHRASES: tuple[PhraseRule, ...] = (
         "url_password",
         rf"{_SLASHES}[^\s/?\"'<>@]*:[^\s/?\"'<>]*@",
         rf"{_SLASHES}[^\s/?\"'<>@:]*:([^\s/?\"'<>\\]+)@",
+        check="not_placeholder",
+    ),
+    PhraseRule(
+        "url_password",
+        rf"{_SLASHES}[^\s/?\"'<>@:]*\[redacted:",
+        rf"{_SLASHES}(?:[^\s/?\"'<>@:]*\[redacted:[a-z0-9_]+\])+[^\s/?\"'<>@:]*:([^\s/?\"'<>\\]+)@",
         check="not_reference",
+    ),
+    PhraseRule(
+        "url_password",
+        rf"{_SLASHES}[0-9a-f]{{16}}",
+        rf"{_SLASHES}([0-9a-f]{{40,}})(?::[^\s/?\"'<>@]*)?@",
     ),
     PhraseRule(
         "url_password",
@@ -272,6 +283,19 @@ PHRASES: tuple[PhraseRule, ...] = (
         "password",
         r"sshpass",
         r"sshpass[\"',\s]{1,4}-p[\"',\s]{0,4}([^\s\"'\\]+)",
+    ),
+    PhraseRule(
+        "password",
+        r"(?:docker|podman|nerdctl|buildah)[\"',\s\\]+login[\"',\s\\]",
+        r"(?:docker|podman|nerdctl|buildah)[\"',\s\\]+login(?:[^\n;|&]|\\\n)*?[\"',\s]-p[\"',\s\\=]*([^\s\"'`\\=-][^\s\"'`\\]*)",
+        check="argument",
+    ),
+    PhraseRule(
+        "password",
+        rf"(?:machine{GAP}+[^\s\"'\\]+|default){GAP}+(?:login|password){GAP}",
+        rf"(?:(?:machine{GAP}+[^\s\"'\\]+|default){GAP}+login{GAP}+[^\s\"'\\]+(?:{GAP}+account{GAP}+[^\s\"'\\]+)?"
+        rf"|machine{GAP}+[A-Za-z0-9-]+\.[A-Za-z0-9.-]+){GAP}+password{GAP}+([^\s\"'\\]+)",
+        check="argument",
     ),
     PhraseRule(
         "cookie",

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 import re2
 
-from holdfast.core import secret_names
+from holdfast.core import secret_fields, secret_names
 from holdfast.core.named import NamedTuple
 from holdfast.core.secret_forms import BASE64_RUN, HeadsInBase64, base64_forms, decode, flexible, pieces
 from holdfast.core.secret_names import ASSIGN, ASSIGN_END, FLAG, FLAG_TRIGGER, NAME, PAIR_END, harmless, looks_random
@@ -126,7 +126,8 @@ def _glance(values: Iterable[str]) -> str:
     tokens = f"(?:{heads})[{ANY_TOKEN}]{{{_FEW}}}"
     phrases = [rule.trigger for rule in PHRASES]
     known = [lead.trigger for lead in _value_leads(values)]
-    return "|".join([tokens, *phrases, *known, names, FLAG_TRIGGER, _ESCAPES, _HEADS.trigger()])
+    told = [names, FLAG_TRIGGER, secret_fields.FIELD_TRIGGER]
+    return "|".join([tokens, *phrases, *known, *told, _ESCAPES, _HEADS.trigger()])
 
 
 # --- rules ---
@@ -183,6 +184,15 @@ def _not_reference(data: bytes, start: int, end: int) -> bool:
     return not harmless("authorization", data[start:end].decode("utf-8", "replace"))
 
 
+def _not_placeholder(data: bytes, start: int, end: int) -> bool:
+    """`://[redacted:env]@` is an address whose user is gone, and has no password."""
+    return not data[:start].endswith(b"[redacted:") and _not_reference(data, start, end)
+
+
+def _argument(data: bytes, start: int, end: int) -> bool:
+    return secret_names.is_argument("password", data[start:end].decode("utf-8", "replace"))
+
+
 def _always(data: bytes, start: int, end: int) -> bool:
     return True
 
@@ -193,6 +203,8 @@ CHECKS: dict[str, Check] = {
     "user_and_password": _user_and_password,
     "random": _random,
     "not_reference": _not_reference,
+    "not_placeholder": _not_placeholder,
+    "argument": _argument,
 }
 _VALUE_RANK = len(TOKENS) + len(PHRASES)
 _NAME_RANK = _VALUE_RANK + 1
@@ -223,6 +235,7 @@ def _value_leads(values: Iterable[str]) -> Iterator[Lead]:
 def _name_leads() -> Iterator[Lead]:
     yield Lead(NAME + ASSIGN_END, _assignments)
     yield Lead(FLAG_TRIGGER, _flags)
+    yield Lead(secret_fields.FIELD_TRIGGER, _fields)
 
 
 def _assignments(data: bytes) -> Iterator[Span]:
@@ -231,6 +244,13 @@ def _assignments(data: bytes) -> Iterator[Span]:
 
 def _flags(data: bytes) -> Iterator[Span]:
     return _judged(FLAG, 3, secret_names.flagged, data)
+
+
+def _fields(data: bytes) -> Iterator[Span]:
+    for match in compiled(secret_fields.FIELD).finditer(data):
+        (reach, place), name, listed = match.span(), match.span(1), match.span(2)
+        for found in secret_fields.in_text(data, reach, name, listed[0] < listed[1], place):
+            yield Span(found.start, found.end, found.kind, _NAME_RANK, found.reach)
 
 
 def _judged(pattern: str, groups: int, judge: secret_names.Judge, data: bytes) -> Iterator[Span]:

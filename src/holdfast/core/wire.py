@@ -207,6 +207,7 @@ LIFTS: dict[tuple[str, int], Callable[[dict[str, Any]], dict[str, Any]]] = {
     ("effect_started", 1): _as_it_was,
     ("effect_finished", 1): _as_it_was,
     ("effect_settled", 1): _as_it_was,
+    ("effect_settled", 2): _as_it_was,  # some of these replace a receipt already; the fold takes them
 }
 
 
