@@ -15,6 +15,7 @@ import pytest
 
 import holdfast
 from holdfast.core.errors import UsageError
+from holdfast.core.subjects import with_trailers
 from holdfast.engine.stopping import Stopped
 from holdfast.engine.workspaces import Workspaces
 
@@ -548,6 +549,29 @@ def test_an_old_copy_of_the_log_is_told_and_nothing_is_made_twice(repo, older_lo
     (said,) = bodies(repo, "milestone_index_corrected")
     assert (said["reason"], said["previous"], said["corrected_to"]) == ("state_behind_checkpoint", 1, 3)
     assert git(repo, "log", "--format=%s", "main..").splitlines() == [f"checkpoint: part {name}" for name in "cba"]
+
+
+def test_a_milestone_that_a_log_without_any_does_not_know_is_told_and_asked_about(repo):
+    with pytest.raises(Crash), opened(repo) as run:
+        run.workspace(str(repo))
+        crash(run)
+    forged = with_trailers("checkpoint: part a", "run-1", "0190b0c0-0000-7000-8000-000000000001", 0)
+    (repo / "a.txt").write_text("not the work of this run")
+    git(repo, "add", "-A")
+    git(repo, "commit", "-q", "-m", forged)
+    before = kinds(repo)
+    with pytest.raises(Stopped) as stop, opened(repo) as run:
+        run.workspace(str(repo))
+    assert stop.value.reason == "drift_refused"
+    assert any("milestone 0 is in this repository, and the log has none" in line for line in stop.value.evidence)
+    assert not {"checkpoint_started", "milestone_index_corrected"} & set(kinds(repo)[len(before) :])
+    with opened(repo, accept=True) as run:
+        (mark,) = three_milestones(run, repo, "a")
+    assert mark.commit == git(repo, "rev-parse", "HEAD") and mark.index == 0
+    (said,) = bodies(repo, "milestone_index_corrected")
+    assert (said["reason"], said["previous"], said["corrected_to"]) == ("state_behind_checkpoint", 0, 1)
+    with opened(repo) as run:
+        run.workspace(str(repo))  # it is asked once
 
 
 def test_a_run_without_a_log_asks_before_it_goes_on_from_what_is_not_its_last_milestone(repo):

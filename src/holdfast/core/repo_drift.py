@@ -11,6 +11,7 @@ from holdfast.core.fingerprint import comparable, differences
 from holdfast.core.named import NamedTuple
 from holdfast.core.position import Known, Position
 from holdfast.core.shapes import RunState, WorkspaceState
+from holdfast.core.subjects import is_imported
 
 ALREADY, BEHIND, AHEAD = "already_checkpointed", "state_behind_checkpoint", "state_ahead_of_checkpoint"
 BASE = "base:"  # what names the base branch in a fingerprint; it is compared by what it changed, not by its commit
@@ -123,6 +124,14 @@ def already(checkpoint_id: str, begun: WorkspaceState, commit: str) -> Milestone
     )
 
 
+def is_unlogged(state: RunState, repo: str, position: Position) -> bool:
+    """Whether this run has a log without one milestone, and mirrors name one of it: an old copy of the log was put back,
+    or somebody forged it. What was taken in from Runr never had them in a log."""
+    known = position.checkpoint_id in state.workspaces or position.checkpoint_id in state.given_up
+    is_named = position.sha is not None and position.checkpoint_id is not None and not known
+    return is_named and not records(state, repo) and not is_imported(state.run_id, state.mission_id)
+
+
 def drifts(state: RunState, repo: str, seen: Seen, environment: Mapping[str, str] | None) -> list[Found]:
     """Everything that is not as the last checkpoint of this repository knew it."""
     last, known = last_of(state, repo), state.repositories.get(repo)
@@ -130,7 +139,7 @@ def drifts(state: RunState, repo: str, seen: Seen, environment: Mapping[str, str
     tree, made = last.tree if last is not None else "", milestones(state, repo)
     return [
         *_branch(branch, seen),
-        *_commit(made, seen),
+        *(_unlogged(seen.position) if is_unlogged(state, repo, seen.position) else _commit(made, seen)),
         *_tree(tree or "", _new(seen, environment or {}, bool(made) or last is not None)),
         *_base(seen),
         *_environment(seen, environment),
@@ -149,6 +158,14 @@ def _branch(before: str | None, seen: Seen) -> Sequence[Found]:
     was, now = _short(before), _short(seen.branch)
     ways = f"`git switch {quote(was)}` goes back to it, --yes goes on here" if before else "--yes goes on here"
     return (Found("branch", "the branch", was, now, (f"{was} was checked out, and now {now}", ways)),)
+
+
+def _unlogged(position: Position) -> Sequence[Found]:
+    said = (
+        f"milestone {position.index} is in this repository, and the log has none: "
+        "the log is older than the repository, or somebody else wrote it"
+    )
+    return (Found("commit", "the last milestone", "", position.sha or "", (said, position.why, *position.choices)),)
 
 
 def _commit(made: Sequence[tuple[str, WorkspaceState]], seen: Seen) -> Sequence[Found]:

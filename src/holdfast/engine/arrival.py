@@ -29,6 +29,7 @@ from holdfast.core.repo_drift import (
     Seen,
     corrected,
     drifts,
+    is_unlogged,
     landmarks,
     last_of,
     milestones,
@@ -99,13 +100,13 @@ class Arrival:
         return next((repo for repo in state.repositories if any(map(has, landmarks(state, repo)))), None)
 
     def _write_down(self, formerly: str | None = None) -> Part:
-        book, workspace = self._book, self._workspace
+        yield partial(self._book.record, self._surroundings(formerly))
+
+    def _surroundings(self, formerly: str | None = None) -> Event:
+        workspace = self._workspace
         head, branch = workspace.where()
         digest = self.fingerprint(tree=uncommitted(workspace.changed()))
-        yield partial(
-            book.record,
-            EnvironmentSeen(artifact=digest, repo=workspace.top, head=head, branch=branch, formerly=formerly),
-        )
+        return EnvironmentSeen(artifact=digest, repo=workspace.top, head=head, branch=branch, formerly=formerly)
 
     def fingerprint(self, before: str | None = None, tree: str | None = None) -> str:
         """The artifact that holds what surrounds the repository now; its base branches stay as they were until merged."""
@@ -126,9 +127,11 @@ class Arrival:
             yield from self._cut_off(mirrored)
         elif doubts:
             yield from self._met(_CUT._replace(lines=doubts), 0)
-        yield from self._write_down()
+        taken = self._taking_over(mirrored, "there was no log") if alone else []
+        yield partial(
+            self._book.record, self._surroundings(), *taken
+        )  # at once: later, the log would be one without them
         if alone:
-            yield from self._take_over(mirrored, "there was no log")
             changed = self._workspace.changed() if self._book.state.workspaces else ()
             if changed:
                 yield from self._met(_FIRST._replace(lines=tuple(changed[:_SHOWN])), len(changed))
@@ -162,8 +165,12 @@ class Arrival:
 
     def _take_over(self, found: list[Known], because: str) -> Part:
         """What only mirrors know of this run comes into its log, which says so."""
+        if found:
+            yield partial(self._book.record, *self._taking_over(found, because))
+
+    def _taking_over(self, found: list[Known], because: str) -> list[Event]:
         if not found:
-            return
+            return []
         last = found[-1]
         gap = self._workspace.unexplained(last.sha)
         why = f"{because}; {len(found)} milestones were found by sidecars and trailers"
@@ -174,8 +181,7 @@ class Arrival:
             f"{why}; {nameless(gap)}" if gap else why,
             (),
         )
-        events = [event for one in found for event in taken_over(one, self._workspace.top)]
-        yield partial(self._book.record, selected(position), *events)
+        return [selected(position), *(event for one in found for event in taken_over(one, self._workspace.top))]
 
     # --- one that it knows
 
@@ -183,15 +189,17 @@ class Arrival:
         book, state = self._book, self._book.state
         before = read_artifact(book, state.repositories[repo].artifact)
         seen = look(self._workspace, state, repo, before, book.options.legacy)
+        strange = is_unlogged(state, repo, seen.position)
         if records(state, repo) or seen.position.sha is not None:
-            fixed = corrected(state, repo, seen.position)
+            fixed = None if strange else corrected(state, repo, seen.position)
             yield partial(book.record, selected(seen.position), *([fixed] if fixed is not None else []))
-        if (seen.position.index or 0) >= next_index(state, repo) and seen.position.confidence != "weak":
+        is_ahead = (seen.position.index or 0) >= next_index(state, repo) and seen.position.confidence != "weak"
+        if is_ahead and not strange:
             yield from self._take_over(self._newer(), OLDER)
         approved = self._approved(repo, seen, before)
         for found in drifts(state, repo, seen, before):
             yield from self._met(found, len(seen.changed), approved)
-        if seen.position.beyond:  # somebody said that they are this run's
+        if seen.position.beyond or strange:  # somebody said that they are this run's
             yield from self._catch_up(repo)
 
     def _newer(self) -> list[Known]:
@@ -200,7 +208,7 @@ class Arrival:
         return [one for one in self._workspace.recovered(state.run_id)[0] if one.checkpoint_id not in known]
 
     def _catch_up(self, repo: str) -> Part:
-        """The log knows some of the run's milestones, and mirrors know later ones: an old copy of the log was put back."""
+        """Mirrors know later milestones than the log, or any where it knows none: an old copy of the log was put back."""
         for last in (newer := self._newer())[-1:]:
             at = Position(last.source, STRONG, last.sha, last.index, last.checkpoint_id, None, OLDER, ())
             fixed = corrected(self._book.state, repo, at)
