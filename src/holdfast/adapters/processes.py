@@ -138,7 +138,7 @@ class Tree:
 
     def look(self, *, everywhere: bool = False) -> list[psutil.Process]:
         """Those alive now: descendants and those seen before; `everywhere` also looks for the key in all environments."""
-        rows = everyone()
+        rows = everyone(self.identity.start_time)
         roots = {pid for pid in (self.identity.pid, *self._seen) if self._is_still(pid, rows)}
         found = _family(roots, rows)
         if everywhere:
@@ -211,29 +211,57 @@ def _number(moment: str) -> float:
         return 0.0
 
 
-def everyone() -> dict[int, Row]:
-    """All processes, each looked at once: there may be hundreds, and whoever ends a piece of work looks at them all.
+# Processes that were looked at: the number of each one's entry in /proc, which is no other's as long as it lives, and its start.
+_KNOWN: dict[int, tuple[int, float]] = {}
+_MANY = 10_000
 
+
+def everyone(since: str = "") -> dict[int, Row]:
+    """All processes, but for those that started before some moment; each is looked at once.
+
+    There may be hundreds, and whoever ends a piece of work looks at them all: one that is known to be older is not read again.
     One that went meanwhile may have left a child that came too late for the list, so there is a look for new ones then.
     """
     rows: dict[int, Row | None] = {}
+    older, first = Row(0, 0, ""), _number(since)
     for _ in range(_LOOKS):
-        fresh = {pid: _row(pid) for pid in psutil.pids() if pid not in rows}
+        fresh = {pid: older if _is_older(pid, first) else _row(pid) for pid in psutil.pids() if pid not in rows}
         rows |= fresh
         if None not in fresh.values():
             break
-    return {pid: row for pid, row in rows.items() if row is not None}
+    return {pid: row for pid, row in rows.items() if row not in (None, older) and _number(row.started) >= first}
+
+
+def _is_older(pid: int, first: float) -> bool:
+    """Whether it is one that we know, and started earlier."""
+    if pid not in _KNOWN:
+        return False
+    entry, started = _KNOWN[pid]
+    return started < first and _entry(pid) == entry
+
+
+def _entry(pid: int) -> int:
+    try:
+        return os.stat(f"/proc/{pid}").st_ino
+    except OSError:
+        return 0
 
 
 def _row(pid: int) -> Row | None:
-    if _HAS_PROC:
-        fields = _proc(pid, "stat", _STAT).rpartition(b")")[2].split(None, 20)
-        return Row(int(fields[1]), int(fields[2]), fields[19].decode()) if len(fields) > 19 else None
-    try:
-        process = psutil.Process(pid)
-        return Row(process.ppid(), os.getpgid(pid), str(process.create_time()))
-    except (OSError, psutil.Error):
+    if not _HAS_PROC:
+        try:
+            process = psutil.Process(pid)
+            return Row(process.ppid(), os.getpgid(pid), str(process.create_time()))
+        except (OSError, psutil.Error):
+            return None
+    entry = _entry(pid)
+    fields = _proc(pid, "stat", _STAT).rpartition(b")")[2].split(None, 20)
+    if len(fields) <= 19:
         return None
+    if len(_KNOWN) > _MANY:
+        _KNOWN.clear()
+    _KNOWN[pid] = entry, float(fields[19])
+    return Row(int(fields[1]), int(fields[2]), fields[19].decode())
 
 
 def _family(roots: Iterable[int], rows: Mapping[int, Row]) -> set[int]:
@@ -256,7 +284,7 @@ def carrying(identity: Identity, rows: Mapping[int, Row]) -> Iterator[int]:
     """Every process, but not this one and its ancestors, whose environment says that it belongs to this one start.
 
     Another start of the same work, by somebody who took the run over, is not ours to end. What was there before this start
-    did not come from it, and is not even asked.
+    did not come from it, and need not be among the rows.
     """
     wanted = {
         f"{name}={value}".encode() for name, value in marks(identity.key, identity.run_id, identity.nonce).items()

@@ -1,0 +1,78 @@
+"""A look at all processes: who is older is left out, and a number that somebody else has now deceives nobody."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+
+import pytest
+
+from holdfast.adapters import processes, system
+
+
+@pytest.fixture
+def child():
+    process = subprocess.Popen(["/bin/sleep", "60"], start_new_session=True)
+    yield process
+    process.kill()
+    process.wait()
+
+
+def test_a_look_tells_parent_group_and_start_of_everybody(child):
+    rows = processes.everyone()
+    assert rows[child.pid] == (os.getpid(), child.pid, system.process_started(child.pid))
+    assert rows[os.getpid()].started == system.process_started(os.getpid()) and os.getppid() in rows
+
+
+def test_who_started_earlier_is_left_out_and_not_read_again(child, monkeypatch):
+    time.sleep(0.05)
+    later = subprocess.Popen(["/bin/sleep", "60"])
+    try:
+        since = system.process_started(later.pid)
+        processes.everyone()
+        read, proc = [], processes._proc
+        monkeypatch.setattr(processes, "_proc", lambda pid, *more: (read.append(pid), proc(pid, *more))[1])
+        rows = processes.everyone(since)
+        assert later.pid in rows and child.pid not in rows and os.getpid() not in rows
+        assert later.pid in read and child.pid not in read
+    finally:
+        later.kill()
+        later.wait()
+
+
+def test_a_number_that_somebody_else_had_is_looked_at_anew(child):
+    entry, started = os.stat(f"/proc/{child.pid}").st_ino, system.process_started(child.pid)
+    processes._KNOWN[child.pid] = entry + 1, 0.0  # an old one had the number
+    assert processes.everyone(started)[child.pid].started == started
+    assert processes._KNOWN[child.pid] == (entry, float(started))
+
+
+@pytest.mark.parametrize("moment", ["", "unknown", "nan", "-5"])
+def test_a_moment_that_nobody_knows_leaves_nobody_out(child, moment):
+    assert {child.pid, os.getpid(), os.getppid()} <= processes.everyone(moment).keys()
+
+
+def test_the_family_is_found_and_its_group_and_one_who_carries_the_key_elsewhere(tmp_path):
+    away = "import os, subprocess, sys; subprocess.Popen(['/bin/sleep', '60'], start_new_session=True)"
+    code = f"import subprocess, sys, time; subprocess.run([sys.executable, '-c', {away!r}]); time.sleep(60)"
+    environ = {**os.environ, **processes.marks("the-key", "the-run", "ours")}
+    root = subprocess.Popen([sys.executable, "-c", code], env=environ, start_new_session=True)
+    tree = processes.Tree(processes.identify(root.pid, "the-key", "the-run", "", "ours"))
+    end = time.monotonic() + 20
+    while len(tree.look(everywhere=True)) < 2 and time.monotonic() < end:
+        time.sleep(0.05)
+    found = {one.pid for one in tree.look(everywhere=True)}
+    ended = tree.end(1.0)
+    root.wait()
+    assert len(found) == 2 and root.pid in found and len(ended) == 2
+    assert tree.look(everywhere=True) == []
+
+
+def test_whether_a_child_has_exited_is_seen_without_taking_its_status():
+    process = subprocess.Popen(["/bin/sh", "-c", "exit 7"])
+    end = time.monotonic() + 10
+    while not processes.has_exited(process.pid) and time.monotonic() < end:
+        time.sleep(0.01)
+    assert processes.has_exited(process.pid) and process.wait() == 7 and processes.has_exited(process.pid)
