@@ -638,6 +638,22 @@ def test_a_run_whose_log_is_lost_goes_on_from_its_mirrors(repo, tmp_path, mirror
     assert selected["index"] == 1 and selected["sha"] == made[1].commit
 
 
+def test_what_a_sidecar_tells_of_a_milestone_comes_into_the_log_that_takes_it_over(repo):
+    with pytest.raises(Crash), opened(repo) as run:
+        (repo / "a.txt").write_text("a")
+        run.workspace(str(repo)).milestone("part a", tier="tier1", verification_commands=["make test"])
+        crash(run)
+    (written,) = bodies(repo, "checkpoint_started")
+    for path in (repo / ".holdfast").glob("holdfast.db*"):
+        path.unlink()
+    with opened(repo) as run:
+        run.workspace(str(repo))
+    (taken,) = bodies(repo, "checkpoint_started")
+    told = ("created_at", "tier", "verification_commands")
+    assert [taken.get(name) for name in told] == [written[name] for name in told]
+    assert taken["tier"] == "tier1" and taken["created_at"]
+
+
 def test_a_secret_in_a_title_or_a_command_reaches_neither_git_nor_a_file(repo, monkeypatch):
     secret = "ghp_" + "a1B2" * 9
     with opened(repo) as run:

@@ -363,6 +363,9 @@ def taken_over(one: Known, top: str) -> tuple[CheckpointStarted, CheckpointCompl
             branch=one.branch,
             parent=one.parent,
             base=one.base,
+            created_at=one.created_at,
+            tier=one.tier,
+            verification_commands=one.verification_commands,
         ),
         CheckpointComplete(
             checkpoint_id=one.checkpoint_id,

@@ -206,6 +206,9 @@ class GitWorkspace:
                 branch=one.branch,
                 base=one.base,
                 source="sidecar",
+                created_at=one.created_at,
+                tier=one.tier,
+                verification_commands=tuple(one.verification_commands or ()),
             )
             for one in by_age(read)
         ]
