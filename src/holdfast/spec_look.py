@@ -25,7 +25,9 @@ from holdfast.engine.log import read_head
 from holdfast.ports import Head, Store
 
 KIND = "spec"
-MEND = f"Mend that line; or move the file away, and the run begins by what tasks.yaml says and writes a new {CHECKPOINT}."
+MEND = (
+    f"Mend that line; or move the file away, and the run begins by what tasks.yaml says and writes a new {CHECKPOINT}."
+)
 
 
 class SpecEnded(HoldfastError):

@@ -62,7 +62,9 @@ def test_what_is_blocked_and_what_waits_for_it_is_in_no_batch():
     assert held_said(held(tasks)) == ["T2 is blocked, and T3, T4 wait for it"]
     assert held_said(held(tasks[:3])) == ["T2 is blocked, and T3 waits for it"]
     assert held_said(held([blocked])) == ["T2 is blocked"] and names([blocked]) == []
-    assert faults([task("T2", ["T3"], status="blocked"), task("T3", ["T2"])]) == ["T2 needs T3 needs T2, which is a cycle."]
+    assert faults([task("T2", ["T3"], status="blocked"), task("T3", ["T2"])]) == [
+        "T2 needs T3 needs T2, which is a cycle."
+    ]
     assert digest_of([blocked]) != digest_of([task("T2", (), ["b"])])
 
 

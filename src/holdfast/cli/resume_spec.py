@@ -71,7 +71,9 @@ def _go(spec: str, run_id: str | None, more: dict[str, str], as_json: bool) -> i
 def show_waiting(rows: list[dict[str, Any]]) -> None:
     for one in rows:
         if "problem" in one:
-            say(f"Spec {escape(one['path'])} has no run here, and its checkpoint cannot be read. {escape(one['problem'])}")
+            say(
+                f"Spec {escape(one['path'])} has no run here, and its checkpoint cannot be read. {escape(one['problem'])}"
+            )
             say(f"  {escape(one['advice'])} Then:")
             say(f"  {escape(one['next'])}")
             continue

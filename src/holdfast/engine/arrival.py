@@ -128,7 +128,9 @@ class Arrival:
         elif doubts:
             yield from self._met(_CUT._replace(lines=doubts), 0)
         taken = self._taking_over(mirrored, "there was no log") if alone else []
-        yield partial(self._book.record, self._surroundings(), *taken)  # at once: later, the log would be one without them
+        yield partial(
+            self._book.record, self._surroundings(), *taken
+        )  # at once: later, the log would be one without them
         if alone:
             changed = self._workspace.changed() if self._book.state.workspaces else ()
             if changed:
@@ -306,7 +308,9 @@ class Arrival:
             set(map(tuple, read_artifact(self._book, known.touched_before) or ())),
         )
         touched, _ = self._workspace.touched(since)
-        old = [one for one in touched if one.mark and as_kept(one) in before]
+        strange = {path for path, _ in judge(scope, touched).violations}
+        ours = self._workspace.made_by_init(since, strange) if strange else frozenset()
+        old = [one for one in touched if one.path in ours or (one.mark and as_kept(one) in before)]
         found = self._judged(scope, [one for one in touched if one not in set(old)], since)
         if found.ignored_outside not in (0, self.judged.ignored_outside):
             self._book.options.tell(*found.let_pass())

@@ -162,6 +162,9 @@ class GitWorkspace:
     def touched(self, base: str | None) -> tuple[list[Touched], str]:
         return touched.touched(self.git, base)
 
+    def made_by_init(self, since: str | None, paths: Collection[str]) -> frozenset[str]:
+        return touched.made_by_init(self.git, since, paths)
+
     def common(self, commit: str) -> str | None:
         return fork_of(self.git, commit, "HEAD") if self.has(commit) else None
 

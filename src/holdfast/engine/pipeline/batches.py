@@ -127,7 +127,6 @@ class Planner:
             if sentence not in told:
                 self._desk.note(sentence)
 
-
     def _tell_held(self, held: Mapping[str, Sequence[str]]) -> None:
         before = batches.held_said(self._last.get("held", {})) if self._last is not None else []
         for sentence in batches.held_said(held):
