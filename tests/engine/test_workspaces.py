@@ -904,6 +904,28 @@ def test_a_base_branch_that_changed_the_same_file_is_named_until_it_is_merged(re
     assert (found["drift"], found["verdict"]) == ("base", "go")
 
 
+@pytest.mark.parametrize("when", ["before the run goes on", "while it works"])
+def test_a_base_branch_that_moved_and_was_renamed_is_named_all_the_same(repo, when):
+    def moves():
+        on_main(repo, "readme.txt", "theirs\n")
+        git(repo, "branch", "-m", "main", "trunk")
+
+    with pytest.raises(Crash), opened(repo) as run:
+        place = run.workspace(str(repo))
+        if when == "while it works":
+            moves()
+        (repo / "readme.txt").write_text("ours\n")
+        place.milestone("ours")
+        crash(run)
+    if when == "before the run goes on":
+        moves()
+    for _ in range(2):
+        with pytest.raises(Stopped) as stop, opened(repo, policies={"base": "refuse"}) as run:
+            run.workspace(str(repo))
+        assert stop.value.reason == "drift_refused"
+        assert any("readme.txt was changed there too" in line for line in stop.value.evidence), stop.value.evidence
+
+
 def test_a_base_branch_that_was_merged_is_no_drift(repo):
     with pytest.raises(Crash), opened(repo) as run:
         three_milestones(run, repo, ("a",))

@@ -112,6 +112,7 @@ class Arrival:
         """The artifact that holds what surrounds the repository now; its base branches stay as they were until merged."""
         now, was = self._workspace.environment(), read_artifact(self._book, before) or {}
         now |= {} if tree is None else {TREE: tree}
+        was |= self._workspace.renamed(was, now)
         for name in now.keys() & was.keys():
             if name.startswith(BASE) and now[name] != was[name] and self._workspace.common(now[name]) != now[name]:
                 now[name] = was[name]

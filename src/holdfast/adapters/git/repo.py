@@ -330,6 +330,7 @@ class GitWorkspace:
         self, before: Mapping[str, str], now: Mapping[str, str], base: str | None
     ) -> tuple[str | None, tuple[str, ...]]:
         """Files that a base branch changed since the run began, and the run as well. What is merged is no overlap."""
+        before = {**before, **self.renamed(before, now)}
         moved = {name: was for name, was in before.items() if name.startswith(BASE) and now.get(name, was) != was}
         for name, was in moved.items() if base is not None else ():
             tip = now[name]
@@ -340,6 +341,11 @@ class GitWorkspace:
             if both := ours & set(self._names(was, tip)):
                 return name.removeprefix(BASE), tuple(sorted(both))
         return None, ()
+
+    def renamed(self, before: Mapping[str, str], now: Mapping[str, str]) -> dict[str, str]:
+        gone = [tip for name, tip in before.items() if name.startswith(BASE) and name not in now and self.has(tip)]
+        new = [name for name in now if name.startswith(BASE) and name not in before] if gone else []
+        return {name: tip for name in new for tip in gone if self.git.contains(now[name], tip)}
 
     def _names(self, old: str, new: str) -> list[str]:
         out = self.git("diff-tree", "-r", "-z", "--name-only", "--no-renames", "--end-of-options", old, new)
