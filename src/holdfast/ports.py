@@ -210,7 +210,6 @@ class Workspace(Protocol):
 
     def renamed(self, before: Mapping[str, str], now: Mapping[str, str]) -> dict[str, str]:
         """Base branches of which only the earlier fingerprint knows the old name: by the new one, the commit recorded then."""
-        ...
 
     def brought(self, since: str) -> frozenset[str]:
         """Paths that changed since then only by commits of base branches, which a merge or a rebase brought."""

@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
 from holdfast.adapters import fingerprint
-from holdfast.adapters.git import history, hooks, mirrors, sidecars, touched, workspace, ws_odd
+from holdfast.adapters.git import history, hooks, mirrors, pulling, sidecars, touched, workspace, ws_odd
 from holdfast.adapters.git.history_log import fork_of, is_shallow, read_line
 from holdfast.adapters.git.ws_desk import own_folder, turn
 from holdfast.adapters.git.ws_scan import LIST, parse_flags
@@ -177,16 +177,19 @@ class GitWorkspace:
 
     def brought(self, since: str) -> frozenset[str]:
         loose = {path for one in workspace.changed(self.git) for path in (one.path, one.was)}
-        argv = ("log", "--no-merges", "--format=", "--name-only", "--no-renames", "-z", f"{since}..HEAD", "--not")
-        own = {os.fsdecode(name) for name in self.git(*argv, *self._others(), "--").split(b"\0") if name}
-        return frozenset(self._names(since, "HEAD")) - own - loose
+        mine, others = self._own_and_others()
+        commits = self._listed(f"{since}..HEAD", "--not", *others) - pulling.pulled(self.git, mine)
+        return frozenset(self._names(since, "HEAD")) - pulling.changed_in(self.git, commits) - loose
 
-    def _others(self) -> list[str]:
-        """The base branches, but for what this very branch was pushed to or comes from."""
+    def _listed(self, *argv: str) -> set[str]:
+        return set(self.git("rev-list", "--no-merges", *argv, "--").decode().split())
+
+    def _own_and_others(self) -> tuple[list[str], list[str]]:
+        """The refs that this very branch was pushed to or comes from; and the tips of the other base branches."""
         here = (self.git.head_ref() or "").removeprefix("refs/heads/")
         tips = self._bases()
-        mine = {tip for ref, tip in tips.items() if here and ref.endswith(f"/{here}")}
-        return [tip for tip in tips.values() if tip not in mine]
+        mine = [ref for ref in tips if here and ref.endswith(f"/{here}")]
+        return mine, [tip for tip in tips.values() if tip not in {tips[ref] for ref in mine}]
 
     # --- looking
 
