@@ -206,6 +206,12 @@ class Workspace(Protocol):
     def latest(self, commits: Sequence[str]) -> str | None:
         """Of the places where the histories of these commits and of HEAD part, the one that is nearest to HEAD."""
 
+    def made_by_init(self, since: str | None, paths: Collection[str]) -> frozenset[str]:
+        """Those of these paths that differ from then only by what `holdfast init` writes."""
+
+    def renamed(self, before: Mapping[str, str], now: Mapping[str, str]) -> dict[str, str]:
+        """Base branches of which only the earlier fingerprint knows the old name: by the new one, the commit recorded then."""
+
     def brought(self, since: str) -> frozenset[str]:
         """Paths that changed since then only by commits of base branches, which a merge or a rebase brought."""
 

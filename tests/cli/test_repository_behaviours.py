@@ -10,6 +10,7 @@ import pytest
 
 from holdfast.cli import doctor_repo, doctor_tree
 from holdfast.cli import repo as repository
+from holdfast.core.stops import exit_code
 from tests.cli.test_checkpoint import environ, holdfast, home, repo, run, told
 from tests.forked import holdfast_says
 
@@ -192,6 +193,39 @@ def test_what_holdfast_itself_writes_never_trips_its_own_guards(repo, environ):
         program.read_text().replace("run-1", "run-2").replace("mkdir('src')", "getcwd()").replace("'a')", "'b')")
     )
     run([sys.executable, str(program)], repo, environ)
+
+
+@pytest.mark.parametrize("before", [None, b"*.log\r\n", b"*.log"])
+def test_what_init_writes_in_the_middle_of_a_run_is_neither_a_violation_nor_in_a_milestone(repo, environ, before):
+    if before is not None:
+        (repo / ".gitignore").write_bytes(before)
+        run(["git", "add", "-A"], repo, environ)
+        run(["git", "commit", "-qm", "rules"], repo, environ)
+    run([sys.executable, str(scoped(repo))], repo, environ)
+    committed = run(["git", "diff-tree", "-r", "--name-only", "HEAD~1", "HEAD"], repo, environ).split()
+    assert committed == ["src/a.txt"]
+    left = run(["git", "status", "--short"], repo, environ)
+    assert ".gitignore" in left and "holdfast.toml" in left
+
+
+@pytest.mark.parametrize("more", ["open('.gitignore', 'a').write('x')", "open('holdfast.toml', 'a').write('[run]')"])
+def test_more_than_init_writes_is_a_violation_as_ever(repo, environ, more):
+    run([sys.executable, str(scoped(repo, more))], repo, environ, code=exit_code("guard_violation"))
+
+
+def scoped(repo, more=""):
+    program = repo / ".git" / "program.py"
+    program.write_text(
+        "import os, subprocess, sys, holdfast\n"
+        "with holdfast.run('m') as run:\n"
+        "    place = run.workspace('.', allow=['src/**'])\n"
+        "    subprocess.run([sys.executable, '-m', 'holdfast', 'init', '--config'], check=True)\n"
+        "    os.mkdir('src')\n"
+        "    open('src/a.txt', 'w').write('a')\n"
+        f"    {more}\n"
+        "    place.milestone('first')\n"
+    )
+    return program
 
 
 def test_a_store_survives_the_worktrees_that_used_it(repo, environ, tmp_path):

@@ -430,6 +430,59 @@ def test_a_push_does_not_make_a_violation_vanish(repo, tmp_path):
     assert stop.value.reason == "guard_violation"
 
 
+@pytest.fixture
+def colleague(repo, tmp_path):
+    """A clone of where the branch of the run is pushed to, which pushes a file outside of the run's scope."""
+    git(tmp_path, "init", "-q", "--bare", "there")
+    git(repo, "remote", "add", "origin", str(tmp_path / "there"))
+    git(repo, "push", "-q", "-u", "origin", "work")
+    git(tmp_path, "clone", "-q", "-b", "work", str(tmp_path / "there"), str(tmp_path / "other"))
+
+    def pushes(name="theirs.txt"):
+        git(tmp_path / "other", "pull", "-q")
+        (tmp_path / "other" / name).write_text("theirs\n")
+        git(tmp_path / "other", "add", "-A")
+        author = ("-c", "user.name=B", "-c", "user.email=b@example.org")
+        git(tmp_path / "other", *author, "commit", "-qm", name)
+        git(tmp_path / "other", "push", "-q")
+
+    return pushes
+
+
+@pytest.mark.parametrize("how", [("--ff-only",), ("--no-rebase", "--no-edit"), ("--rebase",)])
+def test_what_a_pull_brings_through_the_upstream_of_the_branch_is_not_the_runs_doing(repo, colleague, how):
+    with pytest.raises(Crash), opened(repo) as run:
+        place = run.workspace(str(repo), allow=["src/**"])
+        if how != ("--ff-only",):
+            (repo / "src").mkdir()
+            (repo / "src" / "ok.py").write_text("1\n")
+            place.milestone("part a")
+        crash(run)
+    colleague()
+    git(repo, "pull", "-q", *how)
+    with pytest.raises(Stopped) as stop, opened(repo) as run:
+        place = run.workspace(str(repo), allow=["src/**"])
+        made = place.milestone("part b")
+        (repo / "theirs.txt").write_text("changed by the run\n")
+        place.milestone("part c")
+    assert stop.value.reason == "guard_violation" and "theirs.txt" in str(stop.value.evidence)
+    assert made.commit == git(repo, "rev-parse", "HEAD")
+
+
+@pytest.mark.parametrize("push", [("origin", "work"), ("URL", "work")])
+def test_a_violation_that_was_pushed_does_not_come_back_as_somebody_elses(repo, colleague, tmp_path, push):
+    with pytest.raises(Crash), opened(repo) as run:
+        run.workspace(str(repo), allow=["src/**"])
+        commit_both(repo)
+        crash(run)
+    git(repo, "push", "-q", *(str(tmp_path / "." / "there" / ".") if word == "URL" else word for word in push))
+    colleague()
+    git(repo, "pull", "-q", "--ff-only")
+    with pytest.raises(Stopped) as stop, opened(repo) as run:
+        run.workspace(str(repo), allow=["src/**"]).milestone("part a")
+    assert stop.value.reason == "guard_violation" and "theirs.txt" not in str(stop.value.evidence)
+
+
 def test_a_person_can_say_that_a_commit_outside_of_the_scope_is_theirs(repo):
     with pytest.raises(Crash), opened(repo) as run:
         run.workspace(str(repo), allow=["src/**"])
@@ -636,6 +689,22 @@ def test_a_run_whose_log_is_lost_goes_on_from_its_mirrors(repo, tmp_path, mirror
     (selected,) = bodies(clone, "resume_checkpoint_selected")
     assert selected["source"] == ("sidecar" if mirrors == "sidecars and git" else "git_log_run_specific")
     assert selected["index"] == 1 and selected["sha"] == made[1].commit
+
+
+def test_what_a_sidecar_tells_of_a_milestone_comes_into_the_log_that_takes_it_over(repo):
+    with pytest.raises(Crash), opened(repo) as run:
+        (repo / "a.txt").write_text("a")
+        run.workspace(str(repo)).milestone("part a", tier="tier1", verification_commands=["make test"])
+        crash(run)
+    (written,) = bodies(repo, "checkpoint_started")
+    for path in (repo / ".holdfast").glob("holdfast.db*"):
+        path.unlink()
+    with opened(repo) as run:
+        run.workspace(str(repo))
+    (taken,) = bodies(repo, "checkpoint_started")
+    told = ("created_at", "tier", "verification_commands")
+    assert [taken.get(name) for name in told] == [written[name] for name in told]
+    assert taken["tier"] == "tier1" and taken["created_at"]
 
 
 def test_a_secret_in_a_title_or_a_command_reaches_neither_git_nor_a_file(repo, monkeypatch):
@@ -886,6 +955,28 @@ def test_a_base_branch_that_changed_the_same_file_is_named_until_it_is_merged(re
     assert told == ["refs/heads/main: readme.txt was changed there too"]
     (found,) = bodies(repo, "drift_found")
     assert (found["drift"], found["verdict"]) == ("base", "go")
+
+
+@pytest.mark.parametrize("when", ["before the run goes on", "while it works"])
+def test_a_base_branch_that_moved_and_was_renamed_is_named_all_the_same(repo, when):
+    def moves():
+        on_main(repo, "readme.txt", "theirs\n")
+        git(repo, "branch", "-m", "main", "trunk")
+
+    with pytest.raises(Crash), opened(repo) as run:
+        place = run.workspace(str(repo))
+        if when == "while it works":
+            moves()
+        (repo / "readme.txt").write_text("ours\n")
+        place.milestone("ours")
+        crash(run)
+    if when == "before the run goes on":
+        moves()
+    for _ in range(2):
+        with pytest.raises(Stopped) as stop, opened(repo, policies={"base": "refuse"}) as run:
+            run.workspace(str(repo))
+        assert stop.value.reason == "drift_refused"
+        assert any("readme.txt was changed there too" in line for line in stop.value.evidence), stop.value.evidence
 
 
 def test_a_base_branch_that_was_merged_is_no_drift(repo):

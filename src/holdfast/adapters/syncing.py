@@ -42,9 +42,7 @@ def sync_objects(objects: str, since_ns: int) -> None:
             folders[folder] = seen
     if folders:
         now_ns = time.time_ns()
-        sync_paths(
-            [*files, *folders, objects]
-        )  # with a file its name is mostly on the disk, and the folder takes no turn
+        sync_paths([*files, *folders, objects])  # with a file its name is mostly on the disk: the folder takes no turn
         _remember(files | folders, now_ns)
 
 

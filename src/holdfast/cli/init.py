@@ -8,32 +8,9 @@ from holdfast.adapters.git import hooks, ignoring
 from holdfast.adapters.git.plain_files import opened
 from holdfast.cli import repo
 from holdfast.cli.output import emit, escape, json_option, say
-from holdfast.core.settings import FILE
+from holdfast.core.settings import FILE, TEMPLATE
 
 NEXT = "holdfast doctor"
-SETTINGS = """\
-# What `holdfast run` does in this repository. Take away a `#` to set a key; docs/reference/settings.md explains each.
-# What is named here to be run has to be accepted with `holdfast trust`, and again when it changes.
-
-[run]
-# agent = "codex"                        # for every phase; also claude, gemini, opencode, aider, mini, or one of yours
-# reviewers = ["codex", "claude"]        # several review at the same time
-# parallel = 2                           # tasks of a batch at once, each in a work tree of its own
-# timeout = "45m"
-
-[verify]
-# tier0 = ["make lint"]                  # after every batch
-# tier1 = ["make test"]
-# tier2 = ["make check"]                 # at the end
-
-[scope]
-# allow = ["src/**", "tests/**"]
-# deny = ["migrations/**"]
-
-[budget]
-# time = "8h"
-# money = 20.0
-"""
 
 
 @click.command()
@@ -68,5 +45,5 @@ def write_settings(top: str) -> list[str]:
     with opened(top) as folder:
         if folder.look(FILE) is not None:
             return []
-        folder.replace(FILE, SETTINGS.encode(), None)
+        folder.replace(FILE, TEMPLATE.encode(), None)
     return [f"{FILE} is there to be filled in; `holdfast run` reads it."]

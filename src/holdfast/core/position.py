@@ -39,7 +39,10 @@ UNLIKE = "but neither its changes nor its files nor its author and time are thos
 
 
 class Known(NamedTuple):
-    """What a record knows of one milestone. `base` is the commit on which the run's first milestone was built."""
+    """What a record knows of one milestone. `base` is the commit on which the run's first milestone was built.
+
+    The last three only a sidecar tells here; a log has them itself.
+    """
 
     checkpoint_id: str
     run_id: str
@@ -52,6 +55,9 @@ class Known(NamedTuple):
     branch: str | None
     base: str | None
     source: str
+    created_at: str | None = None
+    tier: str | None = None
+    verification_commands: tuple[str, ...] = ()
 
 
 class Position(NamedTuple):

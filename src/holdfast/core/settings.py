@@ -19,6 +19,29 @@ from holdfast.core.stops import Limits
 from holdfast.core.strictness import Strictness
 
 FILE = "holdfast.toml"
+TEMPLATE = """\
+# What `holdfast run` does in this repository. Take away a `#` to set a key; docs/reference/settings.md explains each.
+# What is named here to be run has to be accepted with `holdfast trust`, and again when it changes.
+
+[run]
+# agent = "codex"                        # for every phase; also claude, gemini, opencode, aider, mini, or one of yours
+# reviewers = ["codex", "claude"]        # several review at the same time
+# parallel = 2                           # tasks of a batch at once, each in a work tree of its own
+# timeout = "45m"
+
+[verify]
+# tier0 = ["make lint"]                  # after every batch
+# tier1 = ["make test"]
+# tier2 = ["make check"]                 # at the end
+
+[scope]
+# allow = ["src/**", "tests/**"]
+# deny = ["migrations/**"]
+
+[budget]
+# time = "8h"
+# money = 20.0
+"""
 PHASES = ("test", "implement", "review")
 ADVICE = "docs/reference/settings.md lists every key."
 YOURS = {

@@ -167,8 +167,7 @@ STOPS = (
          "The run asked to sleep and goes on at the time it named.",
          True, True, GO_ON),
     Stop("tasks_blocked", "Only blocked tasks are left", "waiting", 53,
-         "Every task that is left is blocked, or waits for one that is. Give the blocked ones another status in tasks.yaml, "
-         "and resume.",
+         "What is left is blocked, or waits for that. Give what is blocked another status in tasks.yaml, and resume.",
          True, False, GO_ON),
     Stop("forked", "Forked", "waiting", 54,
          "The run was made of the events of another one, and nobody has gone on with it yet.",

@@ -112,6 +112,7 @@ class Arrival:
         """The artifact that holds what surrounds the repository now; its base branches stay as they were until merged."""
         now, was = self._workspace.environment(), read_artifact(self._book, before) or {}
         now |= {} if tree is None else {TREE: tree}
+        was |= self._workspace.renamed(was, now)
         for name in now.keys() & was.keys():
             if name.startswith(BASE) and now[name] != was[name] and self._workspace.common(now[name]) != now[name]:
                 now[name] = was[name]
@@ -308,7 +309,9 @@ class Arrival:
             set(map(tuple, read_artifact(self._book, known.touched_before) or ())),
         )
         touched, _ = self._workspace.touched(since)
-        old = [one for one in touched if one.mark and as_kept(one) in before]
+        strange = {path for path, _ in judge(scope, touched).violations}
+        ours = self._workspace.made_by_init(since, strange) if strange else frozenset()
+        old = [one for one in touched if one.path in ours or (one.mark and as_kept(one) in before)]
         found = self._judged(scope, [one for one in touched if one not in set(old)], since)
         if found.ignored_outside not in (0, self.judged.ignored_outside):
             self._book.options.tell(*found.let_pass())
@@ -365,6 +368,9 @@ def taken_over(one: Known, top: str) -> tuple[CheckpointStarted, CheckpointCompl
             branch=one.branch,
             parent=one.parent,
             base=one.base,
+            created_at=one.created_at,
+            tier=one.tier,
+            verification_commands=one.verification_commands,
         ),
         CheckpointComplete(
             checkpoint_id=one.checkpoint_id,

@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
 from holdfast.adapters import fingerprint
-from holdfast.adapters.git import history, hooks, mirrors, sidecars, touched, workspace, ws_odd
+from holdfast.adapters.git import history, hooks, mirrors, pulling, sidecars, touched, workspace, ws_odd
 from holdfast.adapters.git.history_log import fork_of, is_shallow, read_line
 from holdfast.adapters.git.ws_desk import own_folder, turn
 from holdfast.adapters.git.ws_scan import LIST, parse_flags
@@ -162,6 +162,9 @@ class GitWorkspace:
     def touched(self, base: str | None) -> tuple[list[Touched], str]:
         return touched.touched(self.git, base)
 
+    def made_by_init(self, since: str | None, paths: Collection[str]) -> frozenset[str]:
+        return touched.made_by_init(self.git, since, paths)
+
     def common(self, commit: str) -> str | None:
         return fork_of(self.git, commit, "HEAD") if self.has(commit) else None
 
@@ -174,16 +177,19 @@ class GitWorkspace:
 
     def brought(self, since: str) -> frozenset[str]:
         loose = {path for one in workspace.changed(self.git) for path in (one.path, one.was)}
-        argv = ("log", "--no-merges", "--format=", "--name-only", "--no-renames", "-z", f"{since}..HEAD", "--not")
-        own = {os.fsdecode(name) for name in self.git(*argv, *self._others(), "--").split(b"\0") if name}
-        return frozenset(self._names(since, "HEAD")) - own - loose
+        mine, others = self._own_and_others()
+        commits = self._listed(f"{since}..HEAD", "--not", *others) - pulling.pulled(self.git, mine)
+        return frozenset(self._names(since, "HEAD")) - pulling.changed_in(self.git, commits) - loose
 
-    def _others(self) -> list[str]:
-        """The base branches, but for what this very branch was pushed to or comes from."""
+    def _listed(self, *argv: str) -> set[str]:
+        return set(self.git("rev-list", "--no-merges", *argv, "--").decode().split())
+
+    def _own_and_others(self) -> tuple[list[str], list[str]]:
+        """The refs that this very branch was pushed to or comes from; and the tips of the other base branches."""
         here = (self.git.head_ref() or "").removeprefix("refs/heads/")
         tips = self._bases()
-        mine = {tip for ref, tip in tips.items() if here and ref.endswith(f"/{here}")}
-        return [tip for tip in tips.values() if tip not in mine]
+        mine = [ref for ref in tips if here and ref.endswith(f"/{here}")]
+        return mine, [tip for tip in tips.values() if tip not in {tips[ref] for ref in mine}]
 
     # --- looking
 
@@ -206,6 +212,9 @@ class GitWorkspace:
                 branch=one.branch,
                 base=one.base,
                 source="sidecar",
+                created_at=one.created_at,
+                tier=one.tier,
+                verification_commands=tuple(one.verification_commands or ()),
             )
             for one in by_age(read)
         ]
@@ -324,6 +333,7 @@ class GitWorkspace:
         self, before: Mapping[str, str], now: Mapping[str, str], base: str | None
     ) -> tuple[str | None, tuple[str, ...]]:
         """Files that a base branch changed since the run began, and the run as well. What is merged is no overlap."""
+        before = {**before, **self.renamed(before, now)}
         moved = {name: was for name, was in before.items() if name.startswith(BASE) and now.get(name, was) != was}
         for name, was in moved.items() if base is not None else ():
             tip = now[name]
@@ -334,6 +344,11 @@ class GitWorkspace:
             if both := ours & set(self._names(was, tip)):
                 return name.removeprefix(BASE), tuple(sorted(both))
         return None, ()
+
+    def renamed(self, before: Mapping[str, str], now: Mapping[str, str]) -> dict[str, str]:
+        gone = [tip for name, tip in before.items() if name.startswith(BASE) and name not in now and self.has(tip)]
+        new = [name for name in now if name.startswith(BASE) and name not in before] if gone else []
+        return {name: tip for name in new for tip in gone if self.git.contains(now[name], tip)}
 
     def _names(self, old: str, new: str) -> list[str]:
         out = self.git("diff-tree", "-r", "-z", "--name-only", "--no-renames", "--end-of-options", old, new)

@@ -10,16 +10,18 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
-from holdfast.adapters.git.ignoring import check_ignore
+from holdfast.adapters.git.ignoring import RULE, check_ignore
+from holdfast.adapters.git.plain_files import opened
 from holdfast.adapters.git.ws_scan import Own
 from holdfast.adapters.probes.common import EffectError
 from holdfast.adapters.probes.git_runner import Git, complaint
 from holdfast.adapters.probes.programs import Limits
 from holdfast.core.errors import HoldfastError
 from holdfast.core.guards import Touched
+from holdfast.core.settings import FILE, TEMPLATE
 
 CHECKED = "git check-ignore"
 MOST = 256 * 1024 * 1024  # bytes of one listing; some two million paths
@@ -45,6 +47,40 @@ def touched(git: Git, base: str | None) -> tuple[list[Touched], str]:
     found.update(dict.fromkeys(Touched(path, kind="untracked", ignored=path in ignored) for path in others))
     own = Own(git)
     return [one._replace(mark=_mark(git, one.path)) for one in found if os.fsencode(one.path) not in own], how
+
+
+def made_by_init(git: Git, base: str | None, paths: Iterable[str]) -> frozenset[str]:
+    """Those of the paths that `holdfast init` alone made what they are: its line at the end of `.gitignore`, or its file."""
+    return frozenset(
+        path for path in paths if (made := _BY_INIT.get(path)) and made(_blob(git, base, path), _now(git, path))
+    )
+
+
+def _is_with_rule(before: bytes | None, now: bytes | None) -> bool:
+    """By lines: git may have changed the ends of all of them."""
+    return now is not None and now.splitlines() == [*(before or b"").splitlines(), RULE]
+
+
+def _is_template(before: bytes | None, now: bytes | None) -> bool:
+    return before is None and now is not None and now == TEMPLATE.encode()
+
+
+_BY_INIT = {".gitignore": _is_with_rule, FILE: _is_template}
+
+
+def _blob(git: Git, base: str | None, path: str) -> bytes | None:
+    finished = git.ask("cat-file", "blob", f"{base}:{path}") if base is not None else None
+    return finished.out if finished is not None and finished.code == 0 else None
+
+
+def _now(git: Git, path: str) -> bytes | None:
+    assert git.place is not None
+    try:
+        with opened(git.place.top) as folder:
+            found = folder.read(path)
+    except HoldfastError:
+        return None
+    return None if found is None else found.data
 
 
 def between(git: Git, old: str, new: str) -> list[Touched]:

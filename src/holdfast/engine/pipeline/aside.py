@@ -1,4 +1,4 @@
-"""Tasks that a person dropped, deferred, blocked or took out of the file while their batch was begun: left out, once asked.
+"""Tasks that a person dropped, deferred, blocked or took out of the file when their batch had begun: left out, once asked.
 
 An agent may have written that instead. So the run stops first, and who goes on after that stop wants it so. That a task is
 called complete counts for nothing here: only a report shows that it was done.
