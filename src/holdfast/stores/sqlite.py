@@ -285,19 +285,16 @@ class SqliteStore:
             size = _PAGE if left < 0 else min(left, _PAGE)
             base, rows = self._ask(partial(looks.page, run_id, after, size))
             for row in rows:
-                if row[0] - base <= after:
+                place, kind, version, at, op, digest, body = row
+                if tuple(map(type, row)) != _EVENT:
+                    raise StoreUnreadable(self.path, f"event {after + 1} of run {run_id} has columns of a wrong type")
+                if place - base <= after:
                     raise StoreUnreadable(self.path, f"the events of run {run_id} are out of order")
-                after = row[0] - base
-                yield self._record(run_id, after, row)
+                after = place - base
+                yield _tuple(Record, (run_id, after, kind, version, at, body.encode(), digest, op.hex()))
             if len(rows) < size:
                 return
             left = left - len(rows) if left > 0 else left
-
-    def _record(self, run_id: str, seq: int, row: tuple[Any, ...]) -> Record:
-        if not looks.typed(row, _EVENT):
-            raise StoreUnreadable(self.path, f"event {seq} of run {run_id} has columns of a wrong type")
-        _, kind, version, at, op, digest, body = row
-        return _tuple(Record, (run_id, seq, kind, version, at, body.encode(), digest, op.hex()))
 
     def _head(self, run: tuple[Any, ...], stand: tuple[Any, ...]) -> Head:
         number, run_id, *shown, started_at, epoch, host, boot, pid, started, until, kept_seq, kept_hash = run
