@@ -669,8 +669,8 @@ def test_a_store_that_never_rests_is_busy(resting, monkeypatch):
 
 
 def test_events_that_do_not_go_forward_end_the_read(resting, monkeypatch):
-    page = sqlite._page
-    monkeypatch.setattr(sqlite, "_page", lambda run_id, after, size, reader: page(run_id, 0, size, reader))
+    page = sqlite.looks.page
+    monkeypatch.setattr(sqlite.looks, "page", lambda run_id, after, size, reader: page(run_id, 0, size, reader))
     with pytest.raises(StoreUnreadable, match="out of order"):
         list(resting.read("run-1"))
 
