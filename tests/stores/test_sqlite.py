@@ -31,7 +31,7 @@ from holdfast.core.errors import (
 )
 from holdfast.core.events import NoteRecorded, RunStarted
 from holdfast.engine.log import RunLog, verify_run
-from holdfast.stores import sqlite, sqlite_file
+from holdfast.stores import sqlite, sqlite_copy, sqlite_file
 from holdfast.stores.sqlite import SqliteStore
 from holdfast.testing.author import ANOTHER, SOMEBODY
 from holdfast.testing.store_suite import StoreSuite
@@ -481,6 +481,77 @@ def test_who_comes_while_another_makes_the_index_waits_or_makes_it(tmp_path, how
         assert (done.returncode, done.stdout.strip()) == (0, said), done.stderr
 
 
+# a process that lives on while the index of the write-ahead file is not made
+UNFINISHED = """
+import sys
+from holdfast.stores.sqlite import SqliteStore
+
+with SqliteStore(sys.argv[1], boot_id="boot-1") as store:
+    list(store.heads())
+    with open(sys.argv[1] + "-shm", "r+b", buffering=0) as index:  # closing it would let go of our locks
+        index.write(bytes(136))
+        print("unfinished", flush=True)
+        sys.stdin.read()
+"""
+
+
+@pytest.fixture
+def unfinished(tmp_path, monkeypatch):
+    (tmp_path / "tmp").mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "tmp"))
+    with open_at(tmp_path) as store:
+        begun(store).close()
+    command = [sys.executable, "-c", UNFINISHED, store.path]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other:
+        assert other.stdout is not None and other.stdout.readline() == "unfinished\n"
+        yield store.path
+        other.kill()
+
+
+def test_an_index_that_nobody_finishes_is_read_from_a_copy(unfinished, tmp_path):
+    before = everything(tmp_path / ".holdfast")
+    with open_at(tmp_path, read_only=True) as store:
+        assert store.head("run-1").seq == 1
+        assert list((tmp_path / "tmp").iterdir())
+    assert list((tmp_path / "tmp").iterdir()) == []
+    assert everything(tmp_path / ".holdfast") == before
+
+
+@pytest.mark.parametrize("is_too_quick", [False, True])
+def test_what_was_copied_while_somebody_finished_the_index_is_not_read(unfinished, tmp_path, monkeypatch, is_too_quick):
+    copied = shutil.copyfile
+    if is_too_quick:  # for the times of the files to tell
+        monkeypatch.setattr(sqlite_copy, "stamp", lambda path: None)
+
+    def write_between(source, target):
+        copied(source, target)
+        if target.endswith("copy.db-wal"):
+            write_more(tmp_path)
+
+    monkeypatch.setattr(shutil, "copyfile", write_between)
+    with open_at(tmp_path, read_only=True) as store:
+        assert list((tmp_path / "tmp").iterdir()) == []
+        assert (store.head("run-1").seq, store.head("run-2").seq) == (1001, 2001)
+
+
+def test_nothing_is_copied_beside_another_connection_of_this_process(unfinished, tmp_path):
+    with open_at(tmp_path):
+        pass  # makes the index
+    with open_at(tmp_path, read_only=True) as beside:
+        assert beside.head("run-1").seq == 1
+        undo = "import os, sys; os.pwrite(os.open(sys.argv[1], os.O_RDWR), bytes(136), 0)"
+        subprocess.run([sys.executable, "-c", undo, f"{unfinished}-shm"], check=True)
+        with pytest.raises(StoreBusy):
+            open_at(tmp_path, read_only=True)
+    assert list((tmp_path / "tmp").iterdir()) == []
+
+
+def test_each_reader_of_an_unfinished_index_has_a_copy(unfinished, tmp_path):
+    with open_at(tmp_path, read_only=True) as first, open_at(tmp_path, read_only=True) as second:
+        assert first.head("run-1") == second.head("run-1")
+        assert len(list((tmp_path / "tmp").iterdir())) == 2
+
+
 @pytest.mark.parametrize("left", ["closed", "killed", "no index", "merged", "live writer"])
 def test_reading_changes_no_byte_of_any_file(tmp_path, left):
     path = tmp_path / ".holdfast" / "holdfast.db"
@@ -598,8 +669,8 @@ def test_a_store_that_never_rests_is_busy(resting, monkeypatch):
 
 
 def test_events_that_do_not_go_forward_end_the_read(resting, monkeypatch):
-    page = sqlite._page
-    monkeypatch.setattr(sqlite, "_page", lambda run_id, after, size, reader: page(run_id, 0, size, reader))
+    page = sqlite.looks.page
+    monkeypatch.setattr(sqlite.looks, "page", lambda run_id, after, size, reader: page(run_id, 0, size, reader))
     with pytest.raises(StoreUnreadable, match="out of order"):
         list(resting.read("run-1"))
 

@@ -15,7 +15,7 @@ import apsw
 from holdfast.core.errors import LeaseHeld, LeaseLost, NotFound, StoreBusy, StoreUnreadable, TailLost
 from holdfast.core.ids import check_digest, check_id, is_id
 from holdfast.ports import Head, Lease, Message, Owner, Projection, Record
-from holdfast.stores import blobs, sqlite_file
+from holdfast.stores import blobs, sqlite_copy, sqlite_file
 from holdfast.stores import sqlite_looks as looks
 from holdfast.stores.grouping import UNLISTED, check_message
 from holdfast.stores.locks import LifeLocks
@@ -23,16 +23,7 @@ from holdfast.stores.sqlite_commit import Committer, Holding
 from holdfast.stores.sqlite_file import Outdated, Reader
 from holdfast.stores.sqlite_sql import Lender
 from holdfast.stores.sqlite_tables import SQL, TABLES
-from holdfast.stores.sqlite_writer import (
-    SEQ,
-    SHIFT,
-    Writer,
-    check_gone,
-    check_witness,
-    every,
-    on_each,
-    one,
-)
+from holdfast.stores.sqlite_writer import SEQ, SHIFT, Writer, check_gone, check_witness, every, on_each, one
 
 _PAGE = 512
 _LOOKS, _MOMENT = 20, 0.002  # seconds, more with each look
@@ -135,7 +126,7 @@ class SqliteStore:
         while self._readers:
             self._readers.pop().connection.close()
         if self._copy is not None:
-            sqlite_file.remove_copy(self._copy)
+            sqlite_copy.remove_copy(self._copy)
 
     def in_child(self) -> None:
         """After a fork: the child must not touch what belongs to its parent."""
@@ -223,18 +214,18 @@ class SqliteStore:
     def _ask(self, look: Callable[[Reader], Found]) -> Found:
         """What a look finds. If the store was at rest and was written meanwhile, it is opened anew and looked at again."""
         for number in range(_LOOKS):
-            with suppress(Outdated), self._reading() as reader:
+            with suppress(Outdated), self._reading(number + 1 == _LOOKS) as reader:
                 return look(reader)
             time.sleep(number * _MOMENT)
         raise StoreBusy(self.path, "it was written again and again while it was read")
 
     @contextmanager
-    def _reading(self) -> Iterator[Reader]:
+    def _reading(self, is_last: bool) -> Iterator[Reader]:
         with self._writer.door():
             try:
                 reader = self._readers.pop()
             except IndexError:
-                reader = self._new_reader()
+                reader = self._new_reader(is_last)
             try:
                 yield reader
             except BaseException as error:
@@ -252,13 +243,18 @@ class SqliteStore:
         self._readers.append(reader)
         return True
 
-    def _new_reader(self) -> Reader:
-        if self.read_only and self._copy is None and sqlite_file.needs_copy(self.path):
-            self._copy, _ = sqlite_file.copy_aside(self.path)
+    def _new_reader(self, is_last: bool) -> Reader:
+        if self.read_only and self._copy is None:
+            is_alone = not any(store._is_at(self.path) for store in _STORES if store is not self)
+            self._copy = sqlite_copy.copy_if_needed(self.path, self._patience, is_last and is_alone)
         path = self.path if self._copy is None else os.path.join(self._copy, "copy.db")
         return sqlite_file.open_for_reading(
             path, self._patience, beside_writer=self._copy is not None or not self.read_only
         )
+
+    def _is_at(self, path: str) -> bool:
+        """Whether a connection of ours may be open there."""
+        return self.path == path and self._copy is None and not self._closed
 
     def head(self, run_id: str) -> Head | None:
         found = self._ask(partial(looks.standings, "run", (run_id,)))

@@ -203,6 +203,10 @@ class Outdated(Exception):
     """A store that was opened at rest has been written since, or its index is only being made: what went wrong means nothing."""
 
 
+class Unfinished(Outdated):
+    """The index of the write-ahead file is not made, and must not be made by who only reads."""
+
+
 class Reader(NamedTuple):
     """A connection that cannot write. `rest` is how the files of a store at rest looked before it was opened: such a
     reader takes no lock, so a writer that begins later may change the pages under its eyes."""
@@ -234,7 +238,7 @@ def open_for_reading(path: str, patience: float, *, beside_writer: bool = False)
     except BaseException as error:
         connection.close()
         if isinstance(error, apsw.ReadOnlyError):  # whoever came first has not made the index yet, and we must not
-            raise Outdated from error
+            raise Unfinished from error
         raise
 
 
@@ -243,11 +247,11 @@ def _at_rest(path: str) -> tuple[Stamp | None, Stamp | None] | None:
 
     With no more than its header SQLite cannot make a private index of it.
     """
-    database, log = _stamp(path), _stamp(path + "-wal")
+    database, log = stamp(path), stamp(path + "-wal")
     return None if log is not None and log[1] > _WAL_HEADER else (database, log)
 
 
-def _stamp(path: str) -> Stamp | None:
+def stamp(path: str) -> Stamp | None:
     try:
         found = os.stat(path)
     except FileNotFoundError:
@@ -263,46 +267,6 @@ def has_pages(path: str) -> bool:
 def needs_copy(path: str) -> bool:
     """A log with unmerged pages and no index of them can only be read by writing that index: read a copy instead."""
     return has_pages(path) and not os.path.exists(path + "-shm")
-
-
-def copy_aside(path: str) -> tuple[str, str]:
-    """A private copy of a store in a folder of its own: (folder, database). Nothing is left of one that fails.
-
-    Raises Outdated if the store was written meanwhile.
-    """
-    import shutil
-    import tempfile
-
-    try:
-        folder = tempfile.mkdtemp(prefix="holdfast-read-")
-        copy = os.path.join(folder, "copy.db")
-        before = _stamp(path), _stamp(path + "-wal")
-        try:
-            for end in ("", "-wal"):
-                os.close(os.open(copy + end, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
-                shutil.copyfile(path + end, copy + end)
-            if before != (_stamp(path), _stamp(path + "-wal")):
-                raise Outdated
-        except BaseException:
-            remove_copy(folder)
-            raise
-    except OSError as error:
-        if error.filename in (path, path + "-wal") and error.filename2 is None:
-            raise
-        raise _no_copy(error, tempfile.tempdir or "No temporary folder") from error
-    return folder, copy
-
-
-def _no_copy(error: OSError, folder: str) -> StoreError:
-    advice = "This store can only be read as a copy. Set TMPDIR to a folder with room for it. Nothing was changed."
-    problem = f"the store could not be copied there to be read ({error.strerror})"
-    return type(from_os(error, folder))(str(folder), problem, advice=advice)
-
-
-def remove_copy(folder: str) -> None:
-    import shutil
-
-    shutil.rmtree(folder)
 
 
 def _guarded(name: str, flags: int, patience: float) -> apsw.Connection:
