@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.core.position import Position
+from holdfast.core.position import Position, nowhere
 from holdfast.core.repo_drift import (
     LISTED,
     Seen,
@@ -22,6 +22,7 @@ from holdfast.core.shapes import RepositoryState, RunState, WorkspaceState
 
 TOP, MAIN = "/r", "refs/heads/main"
 A, B = "a" * 40, "b" * 40
+NOWHERE = nowhere("no milestone of it is recorded", ())
 
 
 def made(index=0, commit=A, **more):
@@ -49,7 +50,24 @@ def kinds(*arguments):
 
 def test_nothing_differs_where_everything_is_as_it_was():
     assert drifts(state(made()), TOP, seen(), {"python": "3.11"}) == []
-    assert drifts(state(), TOP, seen(changed=("added: x",), as_kept=False, branch=None), None) == []
+    fresh = seen(changed=("added: x",), as_kept=False, branch=None, position=NOWHERE)
+    assert drifts(state(), TOP, fresh, None) == []
+
+
+def test_a_milestone_of_a_run_whose_log_has_none_is_named_but_not_for_a_run_of_runr():
+    for position in (
+        at(source="git_log_run_specific", confidence="strong"),
+        at(source="sidecar"),
+        at(confidence="weak"),
+    ):
+        (found,) = drifts(state(), TOP, seen(position=position), None)
+        assert found.drift == "commit" and "milestone 0 is in this repository, and the log has none" in found.lines[0]
+    begun = state(made(complete=False))
+    assert drifts(begun, TOP, seen(), None) == []
+    assert drifts(state(given_up={"c0": TOP}), TOP, seen(), None) == []
+    assert drifts(state(), TOP, seen(position=at()._replace(checkpoint_id=None)), None) == []
+    runr = RunState(run_id="runr-1", mission_id="runr-1", status="running")
+    assert drifts(runr, TOP, seen(), None) == []
 
 
 def test_another_branch_is_named_on_both_sides():
@@ -167,7 +185,9 @@ def test_the_name_of_a_look_changes_with_everything_that_was_seen():
 
 
 def test_a_fingerprint_that_looked_for_less_is_not_held_against_one_that_looks_for_more():
-    now = seen(environment={"fingerprint": "2", "lockfile:x.lock": "1", "tool:new": "1", "python": "3"})
+    now = seen(
+        environment={"fingerprint": "2", "lockfile:x.lock": "1", "tool:new": "1", "python": "3"}, position=NOWHERE
+    )
     (found,) = drifts(state(), TOP, now, {"python": "3"})
     assert found.lines == ("tool:new was added: 1",)
     assert drifts(state(), TOP, now, {**now.environment, "lockfile:x.lock": "2"})[0].drift == "environment"
