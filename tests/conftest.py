@@ -2,6 +2,7 @@
 
 import os
 import random
+import shutil
 import signal
 import tempfile
 from pathlib import Path
@@ -140,3 +141,7 @@ def pytest_sessionfinish(session):
     if skipped:
         reporter.write_line(f"{len(skipped)} skipped, and in CI nothing may be")
         session.exitstatus = 1
+    if (
+        reporter and session.exitstatus == 0 and tempfile.tempdir == MEMORY
+    ):  # memory is not kept for what nobody looks at
+        shutil.rmtree(session.config._tmp_path_factory.getbasetemp(), ignore_errors=True)
