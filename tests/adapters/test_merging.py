@@ -207,7 +207,8 @@ def test_an_older_git_is_told(kit, tmp_path):
     front = tmp_path / "front"
     front.mkdir()
     real = shutil.which("git")
-    (front / "git").write_text(f'#!/bin/sh\n[ "$1" = version ] && echo git version 2.37.4 && exit\nexec {real} "$@"\n')
+    told = f'case " $* " in *" version "*) echo git version 2.37.4; exit;; esac\nexec {real} "$@"\n'
+    (front / "git").write_text(f"#!/bin/sh\n{told}")
     (front / "git").chmod(0o755)
     base = kit.git("rev-parse", "HEAD")
     kit.environ["PATH"] = f"{front}:{kit.environ['PATH']}"

@@ -331,8 +331,10 @@ def test_nothing_here_can_turn_text_into_code():
         ("__init__.py", "home"),
         ("adapters/probes/__init__.py", "f'{__name__}.{home}'"),
         ("app.py", "f'holdfast.{name}'"),
+        ("cli/loading.py", "name"),  # a word of our own, by who calls it
         ("cli/verbs.py", "f'holdfast.cli.{VERBS[cmd_name][0]}'"),
         ("core/lean.py", "self.__name__"),  # one of the four names beside it
+        ("engine/run.py", "f'holdfast.engine.{name}'"),
     ]
 
 

@@ -55,12 +55,11 @@ def told(repo, environ, *words, code=0):
 
 
 def test_init_gives_settings_to_begin_with(repo, environ):
-    from holdfast.cli.init import SETTINGS
-    from holdfast.core.settings import read
+    from holdfast.core.settings import TEMPLATE, read
 
     assert told(repo, environ, "init", "--config")["done"]
-    assert (repo / "holdfast.toml").read_text() == SETTINGS
-    filled = "\n".join(line.removeprefix("# ") if " = " in line else line for line in SETTINGS.splitlines())
+    assert (repo / "holdfast.toml").read_text() == TEMPLATE
+    filled = "\n".join(line.removeprefix("# ") if " = " in line else line for line in TEMPLATE.splitlines())
     assert read(filled.encode(), "holdfast.toml").values["verify"]["tier1"] == (("make", "test"),)
     (repo / "holdfast.toml").write_text("[run]\n")
     assert told(repo, environ, "init", "--config")["done"] == []

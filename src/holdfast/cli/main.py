@@ -10,7 +10,7 @@ import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
-from typing import NoReturn
+from typing import NoReturn, TextIO
 
 from holdfast.cli.output import emit, escape, line_of, warn
 from holdfast.cli.overview import show_status
@@ -31,7 +31,13 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")
-    sys.exit(perform(sys.argv[1:] if arguments is None else arguments))
+    code = perform(sys.argv[1:] if arguments is None else arguments)
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except OSError:
+            leave_quietly(stream)
+    sys.exit(code)
 
 
 def perform(arguments: Sequence[str]) -> int:
@@ -67,9 +73,9 @@ def _perform(arguments: tuple[str, ...]) -> int:
     return code
 
 
-def leave_quietly() -> None:
+def leave_quietly(stream: TextIO | None = None) -> None:
     """Nobody can read us any more. What is still buffered goes nowhere, or the interpreter would complain at exit."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    os.dup2(os.open(os.devnull, os.O_WRONLY), (stream or sys.stdout).fileno())
 
 
 def wants_json(arguments: Sequence[str]) -> bool:

@@ -220,7 +220,7 @@ class SqliteStore:
         raise StoreBusy(self.path, "it was written again and again while it was read")
 
     @contextmanager
-    def _reading(self, is_last: bool) -> Iterator[Reader]:
+    def _reading(self, is_last: bool = False) -> Iterator[Reader]:
         with self._writer.door():
             try:
                 reader = self._readers.pop()
