@@ -24,15 +24,6 @@ from holdfast.stores.grouping import check_records, one_by_one
 from holdfast.stores.postgres_link import Link, PatientConnection
 from holdfast.stores.postgres_tables import SQL
 
-Work = Callable[[PatientConnection], list[int]]
-# the values of a group of appends, and what each is called for a single one
-_GROUP = {
-    "run_ids": "run_id", "epochs": "epoch", "ttls": "ttl", "expected": "expected", "previous": "previous",
-    "missions": "mission_id", "titles": "title", "statuses": "status", "stop_reasons": "stop_reason",
-    "steps_done": "steps_done", "steps_open": "steps_open", "effects_open": "effects_open", "kinds": "kind",
-    "versions": "version", "ats": "at", "ops": "op", "hashes": "hash", "bodies": "body",
-}  # fmt: skip
-
 
 class Appender:
     """The appends of one store. `heads` is where it last saw its runs."""
@@ -64,7 +55,7 @@ class Appender:
     def append_all(self, appends: Sequence[Append]) -> list[Exception | None]:
         """One trip and one commit for all; what did not go in that way goes alone and learns why."""
         try:
-            counts = self._together(appends) if len(appends) > 1 else []
+            counts = self._pipelined(appends) if len(appends) > 1 else []
         except HoldfastError:
             counts = []
         if not any(counts):
@@ -73,29 +64,9 @@ class Appender:
         outcomes = iter(one_by_one(self.append, alone))
         return [None if count else next(outcomes) for count in counts]
 
-    def _together(self, appends: Sequence[Append]) -> list[int]:
+    def _pipelined(self, appends: Sequence[Append]) -> list[int]:
         """How many events of each append went in: all of it, or none."""
         self.check_writable()
-        runs = {append.lease.run_id for append in appends}
-        usual = len(runs) == len(appends) and all(len(append.records) == 1 for append in appends)
-        counts = self._link.run(self._grouped(appends) if usual else self._pipelined(appends))
-        for append, count in zip(appends, counts, strict=True):
-            if count:
-                self.remember(append)
-        return counts
-
-    def _grouped(self, appends: Sequence[Append]) -> Work:
-        """One statement for one event each of several runs."""
-        values = [self.statement(append)[1] for append in appends]
-        columns = {name: [each[of] for each in values] for name, of in _GROUP.items()}
-
-        def work(connection: PatientConnection) -> list[int]:
-            moved = {row[0] for row in connection.do(SQL["append_group"], columns)}
-            return [int(append.lease.run_id in moved) for append in appends]
-
-        return work
-
-    def _pipelined(self, appends: Sequence[Append]) -> Work:
         statements = [self.statement(append) for append in appends]
 
         def work(connection: PatientConnection) -> list[int]:
@@ -103,7 +74,11 @@ class Appender:
                 cursors = [connection.cursor(binary=True).execute(*statement) for statement in statements]
             return [cursor.rowcount for cursor in cursors]
 
-        return work
+        counts = self._link.run(work)
+        for append, count in zip(appends, counts, strict=True):
+            if count:
+                self.remember(append)
+        return counts
 
     def remember(self, append: Append) -> None:
         """The append is in the log: its run ends there now."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from _thread import allocate_lock, get_ident
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from itertools import islice
 from time import monotonic_ns
@@ -291,7 +291,7 @@ class Committer:
         if not rows:
             return []
         self.writer.ready = None  # until it has gone well
-        all_in = _insert(connection, rows.values())
+        all_in = _insert(connection, self.writer.cursor.execute, rows.values())
         self.writer.ready = connection
         return list(rows) if all_in else []
 
@@ -377,9 +377,10 @@ def _usual(
     return place, kind, version, at, bytes.fromhex(op), digest, *shown[4:], body.decode(), epoch
 
 
-def _insert(connection: apsw.Connection, rows: Iterable[tuple[str, tuple[Any, ...]]]) -> bool:
+def _insert(
+    connection: apsw.Connection, execute: Callable[..., object], rows: Iterable[tuple[str, tuple[Any, ...]]]
+) -> bool:
     """All of these rows in one transaction, or none of them: then it is False."""
-    execute = connection.execute
     try:
         execute("begin immediate")
         for append, row in rows:

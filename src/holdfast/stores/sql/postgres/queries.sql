@@ -87,33 +87,6 @@ from moved, unnest(%(kinds)s::text[], %(versions)s::integer[], %(ats)s::text[], 
                    %(hashes)s::bytea[], %(bodies)s::text[])
     with ordinality as record (kind, version, at, op, part, hash, body, place)
 
--- one record each for several runs, and which of the runs moved
--- name: append_group
-with given as materialized (
-    select * from unnest(
-        %(run_ids)s::text[], %(epochs)s::bigint[], %(ttls)s::float8[], %(expected)s::bigint[], %(previous)s::bytea[],
-        %(missions)s::text[], %(titles)s::text[], %(statuses)s::text[], %(stop_reasons)s::text[], %(steps_done)s::bigint[],
-        %(steps_open)s::bigint[], %(effects_open)s::bigint[], %(kinds)s::text[], %(versions)s::integer[], %(ats)s::text[],
-        %(ops)s::bytea[], %(hashes)s::bytea[], %(bodies)s::text[]
-    ) as given (run_id, epoch, ttl, expected, previous, mission_id, title, status, stop_reason, steps_done, steps_open,
-                effects_open, kind, version, at, op, hash, body)
-), moved as (
-    update runs
-    set seq = given.expected + 1, hash = given.hash, mission_id = given.mission_id, title = given.title,
-        status = given.status, stop_reason = given.stop_reason, steps_done = given.steps_done,
-        steps_open = given.steps_open, effects_open = given.effects_open,
-        started_at = coalesce(runs.started_at, given.at), updated_at = given.at,
-        lease_until = clock_timestamp() + given.ttl * interval '1 second'
-    from given
-    where runs.run_id = given.run_id and runs.epoch = given.epoch and runs.token is not null
-      and runs.seq = given.expected and runs.hash = coalesce(given.previous, runs.hash)
-    returning runs.run_id, runs.seq
-)
-insert into events (run_id, seq, part, kind, version, at, op, hash, body)
-select given.run_id, moved.seq, 0, given.kind, given.version, given.at, given.op, given.hash, given.body
-from given join moved on moved.run_id = given.run_id and moved.seq = given.expected + 1
-returning run_id
-
 -- why an append moved nothing: where the run is, whether these very records are there, whether the operation is used
 -- name: standing
 select runs.epoch, runs.token is not null, runs.seq,
