@@ -86,7 +86,9 @@ def test_a_descendant_is_known_by_the_key_in_its_environment(tmp_path, sleeper):
 
 def test_this_process_is_never_among_them(tmp_path):
     identity = noted(tmp_path, 2**22 + 1, key="mine")
-    code = "import os, sys, holdfast.adapters.processes as p; print(p.left_behind(sys.argv[1]), flush=True); os._exit(0)"
+    code = (
+        "import os, sys, holdfast.adapters.processes as p; print(p.left_behind(sys.argv[1]), flush=True); os._exit(0)"
+    )
     env = {**os.environ, "HOLDFAST_EFFECT_KEY": identity.key, "HOLDFAST_AGENT_RUN": identity.run_id}
     ran = subprocess.run(
         [sys.executable, "-c", code, str(tmp_path)], env=env, capture_output=True, text=True, check=True
