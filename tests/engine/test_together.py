@@ -145,8 +145,7 @@ def test_a_caller_that_gives_up_can_go_on_with_the_same_log(store, monkeypatch, 
     assert [record.body for record in store.read("run-1")][-1] == b'{"text":"and again"}'
 
 
-@pytest.mark.parametrize("when", ["while it waits", "when it has the turn"])
-def test_a_caller_that_gives_up_its_turn_hands_it_on(store, when):
+def test_a_caller_that_gives_up_its_place_lets_those_behind_it_go_on(store):
     log = begun(store, 1)
 
     async def everything():
@@ -155,11 +154,7 @@ def test_a_caller_that_gives_up_its_turn_hands_it_on(store, when):
             asyncio.create_task(shared.record(log, NoteRecorded(text=text))) for text in ("first", "second", "third")
         )
         await asyncio.sleep(0)
-        if when == "while it waits":
-            second.cancel()
-        else:
-            hand_on = shared._hand_on
-            shared._hand_on = lambda log: (hand_on(log), second.cancel())
+        second.cancel()
         await asyncio.wait_for(asyncio.gather(first, third), 30)
         with pytest.raises(asyncio.CancelledError):
             await second
@@ -167,6 +162,39 @@ def test_a_caller_that_gives_up_its_turn_hands_it_on(store, when):
     asyncio.run(everything())
     assert [record.body for record in store.read("run-1")][1:] == [b'{"text":"first"}', b'{"text":"third"}']
     assert not log.busy and verify_run(store, "run-1").findings == ()
+
+
+@pytest.mark.parametrize("ticks", [1, 2], ids=["while it waits", "when it has the turn"])
+def test_a_caller_that_gives_up_its_turn_hands_it_on(store, ticks):
+    log = begun(store, 1)
+
+    async def everything():
+        shared = Together(store)
+        given_up = asyncio.create_task(shared.alone(log, lambda: log.record(NoteRecorded(text="never"))))
+        behind = asyncio.create_task(shared.record(log, NoteRecorded(text="behind it")))
+        for _ in range(ticks):
+            await asyncio.sleep(0)
+        assert (log in shared._lent) is (ticks == 2)
+        given_up.cancel()
+        await asyncio.wait_for(behind, 30)
+        with pytest.raises(asyncio.CancelledError):
+            await given_up
+
+    asyncio.run(everything())
+    assert [record.body for record in store.read("run-1")][1:] == [b'{"text":"behind it"}']
+    assert not log.busy and verify_run(store, "run-1").findings == ()
+
+
+def test_what_fails_alone_gives_its_turn_back(store):
+    log = begun(store, 1)
+
+    async def everything():
+        shared = Together(store)
+        alone = shared.alone(log, lambda: log.record(StepFinished(step_id="never-begun")))
+        return await asyncio.gather(alone, shared.record(log, NoteRecorded(text="after")), return_exceptions=True)
+
+    failed, state = asyncio.run(asyncio.wait_for(everything(), 30))
+    assert isinstance(failed, IllegalEvent) and state.seq == 2
 
 
 def test_what_is_done_alone_waits_for_its_turn_and_those_behind_it_wait_for_it(store):

@@ -1,16 +1,16 @@
 """Many runs driven by coroutines of one process: what they record at the same time is committed together.
 
 A quick disk is waited for where we are; a slow one in another thread, so that the event loop never stands still for it.
-One log has one append on its way at a time.
+One log has one append on its way at a time. The events of a group are drafted one right after the other: their code is
+then still in the processor's caches.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections import deque
-from collections.abc import Callable
-from typing import TypeVar
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
 
 from holdfast.core.events import Event
 from holdfast.core.state import RunState
@@ -19,7 +19,8 @@ from holdfast.ports import Append, Store
 
 QUICK = 0.002  # seconds that an event loop may well stand still
 T = TypeVar("T")
-Sent = tuple[Append, "asyncio.Future[None]"]
+Wish = tuple[RunLog, tuple[Event, ...] | None, "asyncio.Future[Any]"]  # no events: a turn to write something else
+Draft = tuple[Append, RunLog, "asyncio.Future[Any]"]
 
 
 class Together:
@@ -27,97 +28,94 @@ class Together:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._waiting: list[Sent] = []
+        self._waiting: list[Wish] = []
         self._took = QUICK
         self._sent: asyncio.Future[list[Exception | None]] | None = None
         self._committing: asyncio.Task[None] | None = None
-        self._taken: set[RunLog] = set()
-        self._queues: dict[RunLog, deque[asyncio.Future[None]]] = {}
+        self._lent: set[RunLog] = set()
 
-    async def record(self, log: RunLog, *events: Event) -> RunState:
+    def record(self, log: RunLog, *events: Event) -> Coroutine[Any, Any, RunState]:
         """Append events, all or none. Durable when this returns."""
-        if log in self._taken:
-            await self._turn(log)
-        self._taken.add(log)
-        try:
-            append = log.draft(*events)
-            if append.records:
-                waiting = self._send(append)
-                log.busy = True  # others of this loop may look at its state meanwhile
-                try:
-                    await waiting[1]
-                except asyncio.CancelledError:
-                    await self._give_up(waiting)
-                    raise
-                finally:
-                    log.busy = False
-            return log.confirm(append)
-        finally:
-            if self._queues:
-                self._hand_on(log)
-            else:
-                self._taken.discard(log)
+        return self._wish(log, events)
 
     async def alone(self, log: RunLog, work: Callable[[], T]) -> T:
         """Something else that writes to this log, while nothing of it is on its way."""
-        if log in self._taken:
-            await self._turn(log)
+        await self._wish(log, None)
         try:
             return work()
         finally:
-            self._hand_on(log)
+            self._take_back(log)
 
-    async def _turn(self, log: RunLog) -> None:
-        """Wait until those who came before have written. Whoever returns from here has the turn, and hands it on."""
-        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._queues.setdefault(log, deque()).append(turn)
+    async def _wish(self, log: RunLog, events: tuple[Event, ...] | None) -> Any:
+        done = asyncio.get_running_loop().create_future()
+        wish = (log, events, done)
+        self._waiting.append(wish)
+        if self._committing is None:
+            self._committing = asyncio.create_task(self._commit())
         try:
-            await turn
+            return await done
         except asyncio.CancelledError:
-            if not turn.cancelled():  # it had the turn already
-                self._hand_on(log)
+            await self._give_up(wish)
             raise
 
-    def _hand_on(self, log: RunLog) -> None:
-        queue = self._queues.get(log)
-        while queue:
-            turn = queue.popleft()
-            if not turn.done():
-                turn.set_result(None)  # the log stays taken
-                return
-        self._queues.pop(log, None)
-        self._taken.discard(log)
-
-    def _send(self, append: Append) -> Sent:
-        loop = asyncio.get_running_loop()
-        waiting = (append, loop.create_future())
-        self._waiting.append(waiting)
-        if self._committing is None:
-            self._committing = loop.create_task(self._commit())
-        return waiting
-
-    async def _give_up(self, waiting: Sent) -> None:
+    async def _give_up(self, wish: Wish) -> None:
         """Take back what was not sent; what was sent is waited for, so that the next look at the log sees it."""
-        if waiting in self._waiting:
-            self._waiting.remove(waiting)
+        log, events, done = wish
+        if wish in self._waiting:
+            self._waiting.remove(wish)
+        elif events is None and not done.cancelled():
+            self._take_back(log)
         elif self._sent is not None:
             await asyncio.wait([self._sent])
 
+    def _take_back(self, log: RunLog) -> None:
+        """Who had the turn at this log is done with it; those who came later go on."""
+        self._lent.discard(log)
+        if self._waiting and self._committing is None:
+            self._committing = asyncio.create_task(self._commit())
+
     async def _commit(self) -> None:
-        loop = asyncio.get_running_loop()
         try:
-            while self._waiting:
-                group, self._waiting = self._waiting, []
-                appends = [append for append, _ in group]
-                if self._took < QUICK:
-                    outcomes = self._outcomes(appends)
-                else:
-                    self._sent = loop.run_in_executor(None, self._outcomes, appends)
-                    outcomes = await self._sent
-                _tell(group, outcomes)
+            while (drafts := self._take()) is not None:
+                if drafts:
+                    await self._write(drafts)
                 await asyncio.sleep(0)  # those who were told come back with their next events
         finally:
             self._committing = None
+
+    def _take(self) -> list[Draft] | None:
+        """Draft the first wish of each log. A turn is lent: its log stays alone until it is given back. None: nothing to do."""
+        waiting, self._waiting = self._waiting, []
+        busy = self._lent.copy()
+        drafts: list[Draft] = []
+        for wish in waiting:
+            log, events, done = wish
+            if log in busy:
+                self._waiting.append(wish)
+            elif not done.cancelled():
+                busy.add(log)
+                if events is None:
+                    self._lent.add(log)
+                    done.set_result(None)
+                else:
+                    _draft(log, events, done, drafts)
+        return drafts if len(self._waiting) < len(waiting) else None
+
+    async def _write(self, drafts: list[Draft]) -> None:
+        appends = [append for append, _, _ in drafts]
+        outcomes = self._outcomes(appends) if self._took < QUICK else await self._elsewhere(drafts, appends)
+        for (append, log, done), problem in zip(drafts, outcomes, strict=True):
+            _tell(done, log.confirm(append) if problem is None else problem)
+
+    async def _elsewhere(self, drafts: list[Draft], appends: list[Append]) -> list[Exception | None]:
+        for _, log, _ in drafts:
+            log.busy = True  # others of this loop may look at its state meanwhile
+        try:
+            self._sent = asyncio.get_running_loop().run_in_executor(None, self._outcomes, appends)
+            return await self._sent
+        finally:
+            for _, log, _ in drafts:
+                log.busy = False
 
     def _outcomes(self, appends: list[Append]) -> list[Exception | None]:
         began = time.perf_counter()
@@ -129,11 +127,23 @@ class Together:
             self._took = time.perf_counter() - began
 
 
-def _tell(group: list[Sent], outcomes: list[Exception | None]) -> None:
-    for (_, done), problem in zip(group, outcomes, strict=True):
-        if done.cancelled():
-            continue
-        if problem is None:
-            done.set_result(None)
-        else:
-            done.set_exception(problem)
+def _draft(log: RunLog, events: tuple[Event, ...], done: asyncio.Future[Any], drafts: list[Draft]) -> None:
+    """Make it ready to be written. Who wished for what cannot be, or for nothing, is told at once."""
+    try:
+        append = log.draft(*events)
+    except Exception as error:  # noqa: BLE001 - it is the caller's
+        _tell(done, error)
+        return
+    if append.records:
+        drafts.append((append, log, done))
+    else:
+        _tell(done, log.confirm(append))
+
+
+def _tell(done: asyncio.Future[Any], outcome: RunState | Exception) -> None:
+    if done.done():  # its caller has given up
+        return
+    if type(outcome) is RunState:
+        done.set_result(outcome)
+    else:
+        done.set_exception(outcome)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from _thread import allocate_lock, get_ident
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from itertools import islice
 from time import monotonic_ns
@@ -170,8 +170,8 @@ class Committer:
                 or not (places := self._write_at_once(connection, appends, now))
             ):
                 return []
-            for (lease, records, _), place in zip(appends, places, strict=True):
-                self._remember(self.holdings[lease.run_id], records[0], place)
+            for (lease, (record,), _), place in zip(appends, places, strict=True):
+                self._remember(self.holdings[lease.run_id], record, place)
             return [None] * len(appends)
         except (*_SHARED, HoldfastError) as error:
             return [self._named(error, append.lease.run_id) for append in appends]
@@ -285,10 +285,10 @@ class Committer:
         for lease, records, projection in appends:
             holding = self.holdings.get(lease.run_id)
             row = _usual(holding, lease, records[0], projection, now) if len(records) == 1 else None
-            if holding is None or row is None or row[0] in rows:
+            if holding is None or row is None:
                 return []
             rows[row[0]] = holding.append, row
-        if not rows:
+        if len(rows) < len(appends) or not rows:
             return []
         self.writer.ready = None  # until it has gone well
         all_in = _insert(connection, self.writer.cursor.execute, rows.values())
@@ -378,15 +378,16 @@ def _usual(
 
 
 def _insert(
-    connection: apsw.Connection, execute: Callable[..., object], rows: Iterable[tuple[str, tuple[Any, ...]]]
+    connection: apsw.Connection, execute: Callable[..., object], rows: Collection[tuple[str, tuple[Any, ...]]]
 ) -> bool:
     """All of these rows in one transaction, or none of them: then it is False."""
     try:
         execute("begin immediate")
+        before = connection.total_changes()
         for append, row in rows:
             execute(append, row)
-            if not connection.changes():
-                return False
+        if connection.total_changes() - before < len(rows):
+            return False
         execute("commit")
         return True
     finally:
