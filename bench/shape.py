@@ -3,10 +3,12 @@
 import os
 import statistics
 import time
+from functools import partial
 
 import apsw
 
 from bench.append import kilobyte_note
+from bench.measure import side_by_side
 from holdfast.app import open_store, redactor, world
 from holdfast.core.events import NoteRecorded, RunStarted, StepFinished, StepStarted
 from holdfast.core.state import fold
@@ -44,25 +46,16 @@ def long_run(path, run_id, events, batch=1000):
             log.record(*(NoteRecorded(text=f"note {start + number}") for number in range(min(batch, events - start))))
 
 
-def cost_at(path, run_id, events=400):
-    """Median CPU time of one more append to a run, in microseconds."""
-    with open_store(path) as store, RunLog(store, run_id, world(), redactor()) as log:
-        if log.state.seq == 0:
-            log.record(RunStarted(mission_id="bench"))
-        note, times = kilobyte_note(), []
-        for _ in range(events):
-            began = time.thread_time()
-            log.record(note)
-            times.append(time.thread_time() - began)
-    return statistics.median(times) * 1e6
-
-
 def flat_cost(folder):
-    """CPU per append near event 1 and near event 100,000 of a run."""
+    """CPU per append near event 1 and near event 100,000 of a run, in turns on one store, in microseconds."""
     path = str(folder / "flat" / "holdfast.db")
     long_run(path, "bench-long", 100_000)
-    cost_at(path, "bench-warm")
-    return cost_at(path, "bench-short"), cost_at(path, "bench-long")
+    with open_store(path) as store:
+        logs = {run_id: RunLog(store, run_id, world(), redactor()) for run_id in ("bench-short", "bench-long")}
+        logs["bench-short"].record(RunStarted(mission_id="bench"))
+        note = kilobyte_note()
+        timings = side_by_side({run_id: partial(log.record, note) for run_id, log in logs.items()}, warm_up=100)
+    return tuple(timings[run_id].cpu_us for run_id in logs)
 
 
 def open_and_head(folder, rounds=60):
