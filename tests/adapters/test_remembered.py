@@ -12,6 +12,7 @@ import pytest
 
 from holdfast.adapters import syncing
 from holdfast.adapters.probes import git_runner
+from holdfast.adapters.probes.common import EffectError
 from holdfast.adapters.probes.programs import find_program
 from holdfast.adapters.syncing import sync_objects
 from tests.adapters.git_kit import Kit
@@ -55,6 +56,16 @@ def test_work_trees_share_the_settings_as_long_as_their_files_are_the_same(kit, 
     kit.git("config", "--worktree", "holdfast.test", "its own", at=other)
     assert value_of(kit, "holdfast.test") == []
     assert ("worktree", "holdfast.test", "its own") in kit.runner(other).settings and asked.count("config") == 3
+
+
+def test_a_git_whose_folder_is_gone_answers_no_question(kit, tmp_path):
+    other = tmp_path / "other"
+    kit.git("worktree", "add", "-q", "-b", "there", str(other))
+    git = kit.runner(other)
+    assert git.head_ref() == "refs/heads/there"
+    other.rename(tmp_path / "elsewhere")
+    with pytest.raises(EffectError, match="cannot change to"):
+        git.head_ref()
 
 
 def test_work_trees_share_the_trees_of_commits(kit, asked, tmp_path):

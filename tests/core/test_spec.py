@@ -70,6 +70,12 @@ def test_a_change_is_told_in_sentences():
     assert changes([ONE, TWO], [TWO, ONE]) == []
 
 
+def test_a_task_that_is_blocked_is_no_other_change_since_a_checkpoint():
+    known = Checkpoint(**summary_of([ONE, TWO]), tasks_digest=digest_of([ONE, TWO]))
+    assert changes_since(known, [ONE, replace(TWO, status="blocked")]) == []
+    assert changes_since(known, [replace(ONE, files=("z",)), replace(TWO, status="blocked")]) != []
+
+
 def test_a_checkpoint_tells_enough_to_see_a_change():
     lists = summary_of([ONE, TWO, Task(id="T3", status="complete", title="Three"), Task(id="T4", status="dropped")])
     assert {name: [ref.id for ref in refs] for name, refs in lists.items()} == {
@@ -81,7 +87,9 @@ def test_a_checkpoint_tells_enough_to_see_a_change():
     known = Checkpoint(**lists, tasks_digest=digest_of([ONE, TWO, three]))
     assert changes_since(known, [three, TWO, ONE]) == []
     moved = [replace(ONE, files=("z",)), TWO, three]
-    assert changes_since(known, moved) == ["What a task needs, which files it touches or its phase has changed."]
+    assert changes_since(known, moved) == [
+        "What a task needs, which files it touches or its phase has changed, or one is no longer blocked."
+    ]
     assert changes_since(replace(known, tasks_digest=None), moved) == []
     after = [
         replace(ONE, title="Uno"),

@@ -23,6 +23,7 @@ from holdfast.app import write_run
 from holdfast.core import events as e
 from holdfast.core.errors import ArtifactDamaged, BadInput, NotFound, TooLarge, UsageError
 from holdfast.core.wire import decode
+from holdfast.engine import run as run_module
 from holdfast.engine.forms import MAX_INLINE, Unstorable
 from holdfast.engine.stopping import NameClash
 from holdfast.stores.memory import MemoryStore
@@ -444,6 +445,20 @@ def test_121_threads_with_one_key_do_it_exactly_once(place):
         assert list(pool.map(one, range(8))) == [{"order": 5}] * 8
     assert done == [5]
     assert Counter(kinds(place))[e.EffectStarted] == 1
+
+
+def test_121_what_knows_of_the_effects_is_one_also_for_who_asks_for_it_while_it_is_made(store, monkeypatch):
+    part, asked = run_module._part, []
+
+    def another_comes_first(name):
+        if not asked:
+            asked.append(None)
+            asked[0] = run._effects
+        return part(name)
+
+    with holdfast.run("m", store=store) as run:
+        monkeypatch.setattr(run_module, "_part", another_comes_first)
+        assert asked == [] and run._effects is asked[0]
 
 
 def test_121_coroutines_with_one_key_do_it_exactly_once(place):

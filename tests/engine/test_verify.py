@@ -162,6 +162,13 @@ def test_a_hash_that_nothing_calls_an_artifact_is_none():
     assert told("spec.auth", hashes, longer) == []
 
 
+def test_the_commit_that_a_batch_is_built_on_is_no_artifact_also_where_git_uses_sha_256():
+    assert told("spec.auth", StepFinished(step_id="batch-1/base", output=KEPT, input_hash=KEPT)) == []
+    assert told("spec.auth", StepFinished(step_id="batch-1/begin", output=KEPT, input_hash=KEPT)) == [
+        (3, "log_damaged", True)
+    ]
+
+
 # --- the command
 
 

@@ -7,12 +7,14 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 
 import pytest
 
 from holdfast.adapters.specs import SpecFolder
 from holdfast.core import stops
+from holdfast.engine.pipeline import tasks
 from tests.pipeline import kit
 from tests.pipeline.kit import (
     CHAIN,
@@ -273,3 +275,27 @@ def test_an_agent_is_not_told_where_the_log_is(tmp_path):
     seen = project.read("kit/env")
     assert "HOLDFAST_AGENT_RUN" in seen and "HOLDFAST_STORE" not in seen and "HOLDFAST_YES" not in seen
     assert kit.SPEC in project.subjects[0]
+
+
+def test_an_interrupt_while_workers_are_started_waits_for_those_that_are(monkeypatch):
+    halted, ended, begun = threading.Event(), [], []
+
+    class Desk:
+        halt = staticmethod(halted.set)
+
+    class Thread(threading.Thread):
+        def start(self):
+            begun.append(self)
+            if len(begun) == 2:
+                raise KeyboardInterrupt
+            super().start()
+
+    def job():
+        assert halted.wait(30)
+        time.sleep(0.1)
+        ended.append(1)
+
+    monkeypatch.setattr(tasks.threading, "Thread", Thread)
+    with pytest.raises(KeyboardInterrupt):
+        tasks.together(Desk, [job] * 3, "worker", 3)
+    assert ended == [1]

@@ -546,6 +546,21 @@ def test_nothing_is_copied_beside_another_connection_of_this_process(unfinished,
     assert list((tmp_path / "tmp").iterdir()) == []
 
 
+def test_who_looks_for_other_connections_may_meet_stores_that_are_opened_meanwhile(unfinished, tmp_path, monkeypatch):
+    others, is_at = [open_at(tmp_path / "other")], SqliteStore._is_at
+
+    def opens_another(store, path):
+        if len(others) < 100:
+            others.append(open_at(tmp_path / "other"))
+        return is_at(store, path)
+
+    monkeypatch.setattr(SqliteStore, "_is_at", opens_another)
+    with open_at(tmp_path, read_only=True) as store:
+        assert store.head("run-1").seq == 1 and len(others) > 1
+    for other in others:
+        other.close()
+
+
 def test_each_reader_of_an_unfinished_index_has_a_copy(unfinished, tmp_path):
     with open_at(tmp_path, read_only=True) as first, open_at(tmp_path, read_only=True) as second:
         assert first.head("run-1") == second.head("run-1")

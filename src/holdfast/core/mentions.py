@@ -16,6 +16,7 @@ DIGEST_LENGTH = 64
 _NAMED = re.compile(
     rb'"(?:artifact|begun|output|plan|report)":"([0-9a-f]{64})"|(output: |output is |)artifact ([0-9a-f]{64})(?![0-9a-f])'
 )
+_BASE = re.compile(rb'"step_id":"[^"]*/base"')  # it gives a commit, which has 64 digits where git uses SHA-256
 _TOLD = frozenset({"effect_finished", "effect_settled", "note_recorded", "run_stopped"})
 _RESULTS = _TOLD | {"step_finished"}
 
@@ -57,6 +58,6 @@ def named(record: Record, mission_id: str) -> Iterator[tuple[str, bool]]:
     Only what Holdfast wrote itself is sure: in other runs, and in the words of agents, it may be somebody else's.
     """
     is_ours = mission_id.startswith(SPEC) or is_of_command(mission_id)
-    if record.kind in (_RESULTS if is_ours else _TOLD):
+    if record.kind in (_RESULTS if is_ours else _TOLD) and not _BASE.search(record.body):
         for field, before, word in _NAMED.findall(record.body):
             yield (field or word).decode(), is_ours and bool(field or before)

@@ -245,15 +245,23 @@ def _restatus(was: Task, now: Task) -> list[str]:
     return [] if _stand(was) == _stand(now) else [f"{now.id} is {now.status} now; it was {was.status}."]
 
 
+def unblocked(tasks: Iterable[Task]) -> list[Task]:
+    """The tasks as they are once nothing is blocked any more."""
+    return [msgspec.structs.replace(task, status="pending") if task.status in HELD else task for task in tasks]
+
+
 def changes_since(checkpoint: Checkpoint, tasks: Sequence[Task]) -> list[str]:
-    """The same from the little that a checkpoint tells: which tasks there were, how they were called, and which were done."""
-    if checkpoint.tasks_digest is not None and checkpoint.tasks_digest == digest_of(tasks):
+    """The same from the little that a checkpoint tells: which tasks there were, how they were called, and which were done.
+
+    What is blocked is told by itself, and counted as open when older checkpoints were written.
+    """
+    if checkpoint.tasks_digest in (digest_of(tasks), digest_of(unblocked(tasks))):
         return []
     was, now = _summary(checkpoint), _by_id(tasks)
     said = [_since(name, was.get(name), now.get(name)) for name in sorted(was.keys() | now.keys(), key=natural)]
     told = [sentence for sentence in said if sentence]
     if not told and checkpoint.tasks_digest is not None:
-        return ["What a task needs, which files it touches or its phase has changed."]
+        return ["What a task needs, which files it touches or its phase has changed, or one is no longer blocked."]
     return told
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextvars import ContextVar, Token
-from functools import cached_property
 from importlib import import_module
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
@@ -57,16 +56,23 @@ class LiveRun:
         self._waits = Waits(book, drifting)
         self._life = Life(book, drifting, self._waits, self._budgets, mission_id, inputs, title)
         self._token: Token[LiveRun | None] | None = None
+        self._made: dict[str, Any] = {}
 
-    @cached_property
+    @property
     def _effects(self) -> Effects:
-        made: Effects = _part("effects").Effects(self._book, self._budgets, self._drifting)
+        made: Effects = self._kept("effects", lambda part: part.Effects(self._book, self._budgets, self._drifting))
         return made
 
-    @cached_property
+    @property
     def _marks(self) -> Marks:
-        made: Marks = _part("marks").Marks(self._book, self.mission_id, self.inputs)
+        made: Marks = self._kept("marks", lambda part: part.Marks(self._book, self.mission_id, self.inputs))
         return made
+
+    def _kept(self, name: str, make: Callable[[Any], Any]) -> Any:
+        """Of what is made at its first use, one for all threads: two would not know of each other's effects."""
+        if name not in self._made:
+            self._made.setdefault(name, make(_part(name)))
+        return self._made[name]
 
     def _begin_watching(self, announce: Callable[[], Any]) -> None:
         self._life.watch(announce)

@@ -245,15 +245,18 @@ class SqliteStore:
 
     def _new_reader(self, is_last: bool) -> Reader:
         if self.read_only and self._copy is None:
-            is_alone = not any(store._is_at(self.path) for store in _STORES if store is not self)
-            self._copy = sqlite_copy.copy_if_needed(self.path, self._patience, is_last and is_alone)
+            self._copy = sqlite_copy.copy_if_needed(self.path, self._patience, is_last and self._is_alone())
         path = self.path if self._copy is None else os.path.join(self._copy, "copy.db")
         return sqlite_file.open_for_reading(
             path, self._patience, beside_writer=self._copy is not None or not self.read_only
         )
 
+    def _is_alone(self) -> bool:
+        """Whether no other store of this process may have a connection open here. Others may be opened meanwhile."""
+        others = [one() for one in list(_STORES.data)]  # type: ignore[attr-defined]  # at once: the set must not grow
+        return not any(one._is_at(self.path) for one in others if one not in (None, self))
+
     def _is_at(self, path: str) -> bool:
-        """Whether a connection of ours may be open there."""
         return self.path == path and self._copy is None and not self._closed
 
     def head(self, run_id: str) -> Head | None:

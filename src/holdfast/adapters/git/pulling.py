@@ -1,6 +1,7 @@
 """Commits that a fetch or a pull brought, by what git wrote down when it moved the branch of the other side. Only looks.
 
-Where git wrote nothing down, or a push came between, nothing is taken for brought.
+Where git wrote nothing down, or a push came between, nothing is taken for brought; nor where the reflog of `HEAD` does not go
+back to where the work began, as in another clone or a work tree that was made anew: it cannot say what was made for it.
 """
 
 from __future__ import annotations
@@ -16,11 +17,14 @@ _BROUGHT = ("fetch", "pull")
 _MADE = re.compile(r"(commit|cherry-pick|revert|am)\b|(rebase|pull).*\((pick|reword|edit|squash|fixup|continue)\)")
 
 
-def pulled(git: Git, refs: Iterable[str]) -> set[str]:
-    """The commits by which a fetch moved one of these refs, but for those that were made in this work tree."""
+def pulled(git: Git, refs: Iterable[str], since: str) -> set[str]:
+    """The commits by which a fetch moved one of these refs, but for those that were made in this work tree since then."""
     ranges = [pair for ref in refs for pair in _fetches(git, ref)]
     found = {sha for old, new in ranges for sha in _between(git, old, new)}
-    return found - _made_here(git) if found else found
+    moves = _moves(git, "HEAD") if found else []
+    if since not in {sha for sha, _ in moves}:
+        return set()
+    return found - {sha for sha, how in moves if _MADE.match(how)}
 
 
 def _fetches(git: Git, ref: str) -> Iterator[tuple[str, str]]:
@@ -34,10 +38,6 @@ def _fetches(git: Git, ref: str) -> Iterator[tuple[str, str]]:
 def _between(git: Git, old: str, new: str) -> list[str]:
     finished = git.ask("rev-list", new, f"^{old}", "--")
     return [] if finished.code else finished.out.decode().split()  # git may have thrown away what a reflog names
-
-
-def _made_here(git: Git) -> set[str]:
-    return {sha for sha, how in _moves(git, "HEAD") if _MADE.match(how)}
 
 
 def _moves(git: Git, ref: str) -> list[tuple[str, str]]:

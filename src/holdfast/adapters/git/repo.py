@@ -178,7 +178,7 @@ class GitWorkspace:
     def brought(self, since: str) -> frozenset[str]:
         loose = {path for one in workspace.changed(self.git) for path in (one.path, one.was)}
         mine, others = self._own_and_others()
-        commits = self._listed(f"{since}..HEAD", "--not", *others) - pulling.pulled(self.git, mine)
+        commits = self._listed(f"{since}..HEAD", "--not", *others) - pulling.pulled(self.git, mine, since)
         return frozenset(self._names(since, "HEAD")) - pulling.changed_in(self.git, commits) - loose
 
     def _listed(self, *argv: str) -> set[str]:

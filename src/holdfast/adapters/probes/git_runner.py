@@ -34,6 +34,7 @@ OLDEST = (2, 31)  # the first that takes settings from numbered variables; an ol
 SECONDS = 60.0
 _MOST = 4096
 _ID = re.compile("[0-9a-f]{40}|[0-9a-f]{64}")
+_NO_FOLDER = b"fatal: cannot change to "
 _USER = re.compile(r"://[^/@\s]+@")
 
 
@@ -247,7 +248,10 @@ class Git:
     def ask(self, *argv: str, stdin: bytes = b"", index: str | None = None) -> Finished:
         """Run it, whatever its exit code."""
         environment = self._bytes() if index is None else {**self._bytes(), b"GIT_INDEX_FILE": os.fsencode(index)}
-        return run(self._argv(argv), environment, self.limits, cwd=None, stdin=stdin, keep=self.held)
+        finished = run(self._argv(argv), environment, self.limits, cwd=None, stdin=stdin, keep=self.held)
+        if finished.code and finished.err.startswith(_NO_FOLDER):  # it has looked at nothing, so this is no answer
+            raise EffectError(f"git cannot be started: {complaint(finished)}")
+        return finished
 
     def _argv(self, argv: Sequence[str]) -> list[str]:
         return [self.program, "-C", "/" if self.place is None else self.place.top, *argv]

@@ -6,12 +6,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
-from msgspec.structs import replace
 
 from holdfast.core import batches
 from holdfast.core.review import LATER, Finding, highest
 from holdfast.core.spec import (
-    HELD,
     OVER,
     Checkpoint,
     Deferred,
@@ -26,6 +24,7 @@ from holdfast.core.spec import (
     digest_of,
     refuse,
     summary_of,
+    unblocked,
 )
 from holdfast.engine.pipeline.desk import Desk, Halt, Moment, label
 
@@ -268,17 +267,13 @@ def put_off(one: Finding, batch: str) -> Deferred:
 
 def _next_batch(desk: Desk, spec: Spec, batch: Mapping[str, Any]) -> NextBatch | None:
     how = desk.settings.run.break_on_phase
-    planned = batches.plan(spec.tasks, break_on_phase=how) or batches.plan(_unblocked(spec), break_on_phase=how)
+    planned = batches.plan(spec.tasks, break_on_phase=how)
+    planned = planned or batches.plan(unblocked(spec.tasks), break_on_phase=how)  # then the spec is not finished
     if not planned:
         return None
     tasks = {task.id: task for task in spec.tasks}
     refs = tuple(_ref(tasks[name]) for name in planned[0].tasks)
     return NextBatch(str(int(batch["shown"]) + 1), refs, planned[0].parallel and desk.settings.run.parallel > 1)
-
-
-def _unblocked(spec: Spec) -> list[Task]:
-    """What comes once nothing is blocked any more: where only that is left, the spec is not finished."""
-    return [replace(task, status="pending") if task.status in HELD else task for task in spec.tasks]
 
 
 def _ref(task: Task) -> TaskRef:

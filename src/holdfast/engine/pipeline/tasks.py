@@ -145,16 +145,17 @@ def together(desk: Desk, jobs: Sequence[Callable[[], Any]], name: str, most: int
                 raised[place] = error
 
     threads = [threading.Thread(target=go_on, name=f"{name}_{number}") for number in range(min(most, len(jobs)))]
-    for thread in threads:
-        thread.start()
     try:
+        for thread in threads:
+            thread.start()
         for thread in threads:
             thread.join()
     except BaseException:
-        desk.halt()
         waiting.clear()
+        desk.halt()
         for thread in threads:
-            thread.join()
+            if thread.ident is not None:  # else it never began
+                thread.join()
         raise
     return raised
 
