@@ -20,7 +20,7 @@ import pytest
 import holdfast
 from holdfast.core import errors
 from holdfast.core.wire import GENESIS, chain_hash, check_chain
-from holdfast.ports import Lease, Owner, Projection, Record, Store
+from holdfast.ports import Append, Lease, Owner, Projection, Record, Store
 from holdfast.testing.postgres import PostgresServer, available, shared_server
 from holdfast.testing.proxy import Direction, Proxy
 from holdfast.testing.store_suite import StoreSuite
@@ -359,6 +359,17 @@ def test_threads_of_one_store_write_many_runs_at_once(store):
     for thread in threads:
         thread.join()
     assert [len(whole(store, f"run-{number:02}")) for number in range(12)] == [50] * 12
+
+
+@pytest.mark.parametrize("lengths", [(1, 1, 1), (1, 3, 2)], ids=["one event each", "some have several"])
+def test_appends_at_once_are_one_transaction(url, store, lengths):
+    appends = [
+        Append(store.take(f"run-{number}", ME, 60), chain(f"run-{number}", length), SHOWN)
+        for number, length in enumerate(lengths)
+    ]
+    assert store.append_all(appends) == [None] * len(lengths)
+    assert [len(whole(store, f"run-{number}")) for number in range(len(lengths))] == list(lengths)
+    assert len(sql(url, "select distinct xmin::text from holdfast.events")) == 1
 
 
 # --- leases by the server's clock
