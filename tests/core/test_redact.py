@@ -595,6 +595,10 @@ HARMLESS = [
     "secrets:\n  my_cert:\n    file: ./cert.pem",
     '{"secrets": ["DB_PASSWORD", "db_password"], "pass": "passed"}',
     '{"bypass": "a1b2c3d4", "compass": "north", "tokens": ["a1b2c3d4"]}',
+    *(
+        f'{{"pass": "{count}"}}'
+        for count in ("3", "0.98", "100%", "12/12", "2 of 3", "5 passed", "7 of 8 tests", "all")
+    ),
     made(HEX, 64),
     made(HEX, 7),
     made(HEX, 12),

@@ -18,7 +18,10 @@ _COLON = rf"\\*[\"']{GAP}*:"
 FIELD_TRIGGER = rf"(?i:[\"']pass|{_LISTS}){_COLON}"
 FIELD = rf"(?i:[\"'](pass|[a-z0-9_.-]*{_LISTS})){_COLON}{GAP}*(\[?)"
 _ITEM = rb"(?:[\s,]|\\+[nrt])*(\\*[\"'])"
-_OUTCOME = r"(?i:pass(?:ed)?|fail(?:ed|ure)?|skip(?:ped)?|warn(?:ing)?|error)"
+_OUTCOME = (
+    r"(?i:pass(?:ed)?|fail(?:ed|ure)?|skip(?:ped)?|warn(?:ing)?|error|all|[0-9]{1,3}(?:\.[0-9]{1,4})?(?: ?%)?|"
+    r"[0-9]{1,5}(?: ?(?:/|of) ?[0-9]{1,5})?(?: (?:tests?|checks?|cases?|passed|ok)){1,2}|[0-9]{1,5} ?(?:/|of) ?[0-9]{1,5})"
+)
 _VARIABLE = r"[A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+"
 
 
