@@ -30,7 +30,7 @@ def sleeper():
 
 def noted(folder, pid, **changes):
     identity = msgspec.structs.replace(identify(pid, "k-1", run_of(folder), "codex"), **changes)
-    record(str(folder), identity)
+    record(str(folder), identity, durable=False)
     return identity
 
 

@@ -221,7 +221,7 @@ def _sync(desk: Desk, facts: Facts | None) -> None:
     since = max(desk.began_ns - EARLIER_NS, facts.synced_ns if facts else 0)
     os.utime(desk.folder)
     is_clock_back = os.lstat(desk.folder).st_mtime_ns < desk.began_ns
-    sync_objects(desk.place.objects, 0 if is_clock_back else min(since, desk.began_ns))
+    sync_objects(desk.place.objects, 0 if is_clock_back else min(since, desk.began_ns), desk.folder)
 
 
 def _remember(
