@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import os
 import shutil
 import time
@@ -12,6 +13,7 @@ import pytest
 
 from holdfast.adapters import syncing
 from holdfast.adapters.probes import git_runner
+from holdfast.adapters.probes.git import GitCommit
 from holdfast.adapters.probes.programs import find_program
 from holdfast.adapters.syncing import sync_objects
 from tests.adapters.git_kit import Kit
@@ -170,8 +172,36 @@ def test_the_tree_of_a_commit_is_asked_for_once(kit, asked):
     assert asked.count("rev-parse") == 1
 
 
+def test_the_tree_of_a_commit_that_was_made_here_is_known(kit, asked):
+    kit.write("b.txt")
+    commit = GitCommit(str(kit.top), "Second", "main", kit.git("rev-parse", "HEAD"), ["b.txt"], environ=kit.environ)
+    made = commit.act("effect-1")["commit"]
+    asked.clear()
+    assert kit.runner().tree_of(made) == kit.git("rev-parse", f"{made}^{{tree}}") and asked == []
+
+
+def test_the_name_of_a_ref_is_judged_once_and_a_bad_one_is_refused_each_time(kit, asked):
+    for _ in range(2):
+        git_runner.check_ref(kit.runner(), "refs/heads/good-as-any")
+        with pytest.raises(git_runner.EffectError, match="cannot be the name"):
+            git_runner.check_ref(kit.runner(), "refs/heads/a..b")
+    assert asked.count("check-ref-format") == 3
+
+
+def test_an_environment_that_was_made_out_of_another_is_passed_on_whole(kit):
+    git = kit.runner()
+    before = git._bytes()
+    other = copy.copy(git)
+    other.environment = {**git.environment, "GIT_FLUSH": "0", "GIT_DIR": "/elsewhere"}
+    assert other._bytes() == {**before, b"GIT_FLUSH": b"0", b"GIT_DIR": b"/elsewhere"}
+    other.environment = {"PATH": "/bin"}
+    assert other._bytes() == {b"PATH": b"/bin"} and git._bytes() is before
+
+
 def test_head_is_told_without_git_only_where_its_file_says_so_outright(kit, asked):
-    assert kit.runner().head_ref() == "refs/heads/main"
+    assert kit.runner().head_ref() == "refs/heads/main" and "symbolic-ref" not in asked
+    kit.git("pack-refs", "--all")
+    assert kit.runner().head_ref() == "refs/heads/main" and "symbolic-ref" in asked
     kit.git("checkout", "-q", "--detach")
     asked.clear()
     assert kit.runner().head_ref() is None and "symbolic-ref" not in asked

@@ -112,6 +112,7 @@ def take_at(desk: Desk, checkpoint_id: str, seconds: int, policy: Policy) -> Sna
     parents = [*([found.head] if found.head else []), beside]
     sha = maker.commit(found.tree, parents, seconds, _message(checkpoint_id, found))
     desk.run("unpack-objects", "-q", stdin=maker.pack())
+    desk.git.know_tree(sha, found.tree)
     _sync(desk, facts)
     if found.reusable:
         _remember(desk, found, checkpoint_id, sha, beside, held)
