@@ -36,7 +36,7 @@ def sync_objects(objects: str, since_ns: int, clock: str) -> None:
     """
     files: dict[str, Seen] = {}
     folders: dict[str, Seen] = {}
-    places = (os.path.join(objects, name) for name in os.listdir(objects) if len(name) == 2)
+    places = (f"{objects}/{name}" for name in os.listdir(objects) if len(name) == 2)
     for folder, seen in _since(places, since_ns):
         fresh = {path: how for path, how in _since(_files(folder), since_ns) if _SYNCED.get(path) != how}
         if fresh or _SYNCED.get(folder) != seen:
@@ -115,7 +115,7 @@ def sync_paths(paths: Sequence[str]) -> None:
 
 def _files(folder: str) -> list[str]:
     try:
-        return [os.path.join(folder, name) for name in os.listdir(folder)]
+        return [f"{folder}/{name}" for name in os.listdir(folder)]
     except FileNotFoundError:  # a git of the user packed all of it meanwhile, durably
         return []
 
