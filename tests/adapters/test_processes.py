@@ -22,7 +22,7 @@ def child():
 
 def test_a_look_tells_parent_group_and_start_of_everybody(child):
     rows = processes.everyone()
-    assert rows[child.pid] == (os.getpid(), child.pid, system.process_started(child.pid))
+    assert rows[child.pid] == (os.getpid(), child.pid, system.process_started(child.pid), False)
     assert rows[os.getpid()].started == system.process_started(os.getpid()) and os.getppid() in rows
 
 
@@ -76,3 +76,15 @@ def test_whether_a_child_has_exited_is_seen_without_taking_its_status():
     while not processes.has_exited(process.pid) and time.monotonic() < end:
         time.sleep(0.01)
     assert processes.has_exited(process.pid) and process.wait() == 7 and processes.has_exited(process.pid)
+
+
+def test_one_who_has_ended_and_whose_parent_has_not_heard_of_it_is_nobody_to_end(monkeypatch):
+    process = subprocess.Popen(["/bin/sh", "-c", "exit 0"], start_new_session=True)
+    tree = processes.Tree(processes.identify(process.pid, "the-key", "the-run"))
+    end = time.monotonic() + 10
+    while not processes.has_exited(process.pid) and time.monotonic() < end:
+        time.sleep(0.01)
+    assert processes.everyone()[process.pid].is_over
+    monkeypatch.setattr(processes, "psutil", None)  # nobody who lives is there to be looked at
+    assert tree.look(everywhere=True) == tree.end() == []
+    process.wait()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import os
 import shutil
 import time
@@ -13,6 +14,7 @@ import pytest
 from holdfast.adapters import syncing
 from holdfast.adapters.probes import git_runner
 from holdfast.adapters.probes.common import EffectError
+from holdfast.adapters.probes.git import GitCommit
 from holdfast.adapters.probes.programs import find_program
 from holdfast.adapters.syncing import sync_objects
 from tests.adapters.git_kit import Kit
@@ -181,8 +183,36 @@ def test_the_tree_of_a_commit_is_asked_for_once(kit, asked):
     assert asked.count("rev-parse") == 1
 
 
+def test_the_tree_of_a_commit_that_was_made_here_is_known(kit, asked):
+    kit.write("b.txt")
+    commit = GitCommit(str(kit.top), "Second", "main", kit.git("rev-parse", "HEAD"), ["b.txt"], environ=kit.environ)
+    made = commit.act("effect-1")["commit"]
+    asked.clear()
+    assert kit.runner().tree_of(made) == kit.git("rev-parse", f"{made}^{{tree}}") and asked == []
+
+
+def test_the_name_of_a_ref_is_judged_once_and_a_bad_one_is_refused_each_time(kit, asked):
+    for _ in range(2):
+        git_runner.check_ref(kit.runner(), "refs/heads/good-as-any")
+        with pytest.raises(git_runner.EffectError, match="cannot be the name"):
+            git_runner.check_ref(kit.runner(), "refs/heads/a..b")
+    assert asked.count("check-ref-format") == 3
+
+
+def test_an_environment_that_was_made_out_of_another_is_passed_on_whole(kit):
+    git = kit.runner()
+    before = git._bytes()
+    other = copy.copy(git)
+    other.environment = {**git.environment, "GIT_FLUSH": "0", "GIT_DIR": "/elsewhere"}
+    assert other._bytes() == {**before, b"GIT_FLUSH": b"0", b"GIT_DIR": b"/elsewhere"}
+    other.environment = {"PATH": "/bin"}
+    assert other._bytes() == {b"PATH": b"/bin"} and git._bytes() is before
+
+
 def test_head_is_told_without_git_only_where_its_file_says_so_outright(kit, asked):
-    assert kit.runner().head_ref() == "refs/heads/main"
+    assert kit.runner().head_ref() == "refs/heads/main" and "symbolic-ref" not in asked
+    kit.git("pack-refs", "--all")
+    assert kit.runner().head_ref() == "refs/heads/main" and "symbolic-ref" in asked
     kit.git("checkout", "-q", "--detach")
     asked.clear()
     assert kit.runner().head_ref() is None and "symbolic-ref" not in asked
@@ -214,71 +244,96 @@ def synced(monkeypatch):
     return paths
 
 
-def test_objects_are_synced_once_and_again_when_they_are_written_again(kit, synced, monkeypatch):
+@pytest.fixture
+def sync(kit, tmp_path):
+    """Sync what was written in the last minute, once the clock of the file system has moved on."""
+    clock = tmp_path / "clock"
+    clock.mkdir()
+
+    def go():
+        time.sleep(0.03)
+        sync_objects(str(kit.top / ".git" / "objects"), time.time_ns() - MINUTE, str(clock))
+
+    return go
+
+
+def test_objects_are_synced_once_and_again_when_they_are_written_again(kit, synced, sync):
     objects = str(kit.top / ".git" / "objects")
-    since = time.time_ns() - MINUTE
-    monkeypatch.setattr(syncing, "_tick_of", lambda seen: -1)
-    sync_objects(objects, since)
+    sync()
     first = [path for path in synced if os.path.isfile(path)]
     assert len(first) == 3 and objects in synced
     synced.clear()
-    sync_objects(objects, since)
+    sync()
     assert synced == []
     data = Path(first[0]).read_bytes()
     os.unlink(first[0])
     with open(first[0], "wb") as file:
         file.write(data)
-    sync_objects(objects, since)
+    sync()
     assert sorted(synced) == sorted([first[0], os.path.dirname(first[0]), objects])
 
 
-def test_what_was_changed_a_moment_ago_is_synced_again(kit, synced, monkeypatch):
-    monkeypatch.setattr(syncing, "_FINE_NS", MINUTE)
-    objects = str(kit.top / ".git" / "objects")
+def test_what_was_changed_at_the_very_time_that_the_clock_still_shows_is_synced_again(kit, synced, sync, monkeypatch):
+    """A change after the sync could have the same time, and would look the same."""
     kit.commit("second", **{"b.txt": "b\n"})
+    objects = kit.top / ".git" / "objects"
+    newest = max(max(one.stat().st_mtime_ns, one.stat().st_ctime_ns) for one in objects.rglob("*"))
+    monkeypatch.setattr(syncing, "_told_by", lambda clock, beside: newest)
+    sync()
+    synced.clear()
+    sync()
+    assert synced
+    monkeypatch.setattr(syncing, "_told_by", lambda clock, beside: newest + 1)
+    sync()
+    synced.clear()
+    sync()
+    assert synced == []
+
+
+def test_the_clock_is_asked_before_anything_is_synced(kit, synced, sync, monkeypatch):
+    """What is changed while others are synced, and got no later time, would else be remembered as synced."""
+    told_by = syncing._told_by
+    monkeypatch.setattr(syncing, "_told_by", lambda *where: (synced.append("clock"), told_by(*where))[1])
+    sync()
+    assert synced.index("clock") == 0 and len(synced) > 3
+
+
+def test_the_clock_of_another_file_system_is_not_believed(kit, synced, monkeypatch, tmp_path):
+    objects = str(kit.top / ".git" / "objects")
+    (tmp_path / "clock").mkdir()
+    elsewhere = os.stat("/dev").st_dev
+    assert elsewhere != os.stat(tmp_path).st_dev and syncing._told_by(str(tmp_path / "clock"), "/dev") == 0
+    monkeypatch.setattr(syncing, "_told_by", lambda clock, beside: 0)
+    monkeypatch.setattr(syncing, "_FINE_NS", MINUTE)
     for _ in range(2):
         synced.clear()
-        sync_objects(objects, time.time_ns() - MINUTE)
+        sync_objects(objects, time.time_ns() - MINUTE, "")
         assert len([path for path in synced if os.path.isfile(path)]) >= 3
 
 
-def test_what_could_not_be_synced_is_not_remembered(kit, synced, monkeypatch):
-    objects = str(kit.top / ".git" / "objects")
-    monkeypatch.setattr(syncing, "_tick_of", lambda seen: -1)
-
+def test_what_could_not_be_synced_is_not_remembered(kit, synced, sync, monkeypatch):
     def fail(path):
         raise OSError(5, "Input/output error", path)
 
     with monkeypatch.context() as broken, pytest.raises(OSError, match="Input/output"):
         broken.setattr(syncing, "sync_path", fail)
-        sync_objects(objects, time.time_ns() - MINUTE)
-    sync_objects(objects, time.time_ns() - MINUTE)
+        sync()
+    sync()
     assert len([path for path in synced if os.path.isfile(path)]) == 3
 
 
-def test_a_file_that_a_coarse_clock_hides_is_synced_with_its_folder(kit, synced, monkeypatch):
+def test_a_file_that_a_coarse_clock_hides_is_synced_with_its_folder(kit, synced, sync):
     """A folder that looks unchanged may hold an object that came within the same tick."""
     objects = str(kit.top / ".git" / "objects")
-    monkeypatch.setattr(syncing, "_tick_of", lambda seen: -1)
-    sync_objects(objects, time.time_ns() - MINUTE)
+    sync()
     known = next(path for path in synced if os.path.isfile(path))
     folder = os.path.dirname(known)
     before = os.stat(folder)
     Path(folder, "f" * 38).write_bytes(b"another object")
     syncing._SYNCED[folder] = (before.st_ino, os.stat(folder).st_mtime_ns, os.stat(folder).st_ctime_ns)
     synced.clear()
-    sync_objects(objects, time.time_ns() - MINUTE)
+    sync()
     assert sorted(synced) == sorted([os.path.join(folder, "f" * 38), folder, objects])
-
-
-def test_where_the_clock_is_fine_a_moment_is_short(kit, synced):
-    objects = str(kit.top / ".git" / "objects")
-    time.sleep(2 * syncing._FINE_NS / 1e9)
-    sync_objects(objects, time.time_ns() - MINUTE)
-    assert synced
-    synced.clear()
-    sync_objects(objects, time.time_ns() - MINUTE)
-    assert synced == []
 
 
 @pytest.mark.parametrize("coarse", [(1, 5_000_000_000, 5_000_000_123), (1, 5_000_000_123, 5_001_000_000)])

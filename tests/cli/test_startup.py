@@ -97,6 +97,14 @@ def test_a_verb_loads_only_itself(holdfast, make_run):
     assert {"msgspec", "rich", "psycopg"} & modules == set()
 
 
+def test_running_a_spec_loads_nothing_that_is_slow_and_not_needed(holdfast):
+    program = "from holdfast.cli.loading import load; import json, sys; load('holdfast.spec_run'); "
+    program += "print(json.dumps([0, sorted(sys.modules)]), file=sys.stderr)"
+    modules = loaded(holdfast, program)
+    assert "holdfast.adapters.processes" in modules
+    assert {"asyncio", "click", "dataclasses", "inspect", "psutil", "psycopg", "rich", "socket"} & modules == set()
+
+
 def test_importing_the_package_loads_none_of_it(holdfast):
     program = "import json, sys, holdfast; print(json.dumps([0, sorted(sys.modules)]), file=sys.stderr)"
     assert {name for name in loaded(holdfast, program) if name.startswith("holdfast.")} == set()

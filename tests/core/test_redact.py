@@ -1029,6 +1029,13 @@ def test_the_glance_misses_nothing_that_the_closer_look_would_find(data):
     assert not _SEARCH.look(seen) or _SEARCH.glance(seen)
 
 
+@pytest.mark.parametrize(
+    "said", ['{"patch_id":"5dcabe0c55bd"}', "see path/to/a.file", "a pattern", "cio_x.y", "dapi/calls"]
+)
+def test_words_that_a_token_could_begin_with_call_for_no_closer_look(said):
+    assert not _SEARCH.glance(said.encode())
+
+
 def test_every_rule_is_within_what_the_glance_asks_for():
     for rule in secret_rules.TOKENS:
         allowed = set(re.findall(f"[{rule.chars}]", "".join(map(chr, range(256)))))

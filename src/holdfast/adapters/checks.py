@@ -57,7 +57,15 @@ class Commands:
         kept = {name: value for name, value in self._environ.items() if not name.startswith("HOLDFAST_")}
         program = find_program(command[0], cwd, self._environ)
         return Order(
-            key, self._run_id, (program, *command[1:]), cwd, {**kept, **told}, self.stage(key), None, timeout, FOREVER
+            key=key,
+            run_id=self._run_id,
+            argv=(program, *command[1:]),
+            cwd=cwd,
+            env={**kept, **told},
+            folder=self.stage(key),
+            timeout=timeout,
+            stall_after=FOREVER,
+            proof=True,
         )
 
     def _ran(self, key: str, command: Sequence[str], outcome: Outcome) -> Ran:

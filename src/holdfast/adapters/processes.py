@@ -12,13 +12,19 @@ import stat
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
 import msgspec
-import psutil
 
 from holdfast.adapters import system
 from holdfast.adapters.ledger import sync_folder, write_all
+from holdfast.core.lean import Later
 from holdfast.core.named import NamedTuple
+
+if TYPE_CHECKING:
+    import psutil
+else:
+    psutil = Later("psutil")  # most work ends by itself, and nobody who lives has to be looked at
 
 RECORD = "process.json"
 KEY, RUN, NONCE = "HOLDFAST_EFFECT_KEY", "HOLDFAST_AGENT_RUN", "HOLDFAST_START"
@@ -93,24 +99,29 @@ def has_exited(child: int) -> bool:
         return True  # whoever uses us lets the system take it
 
 
-def record(folder: str, identity: Identity) -> None:
-    """Write it down, so that it survives us. Whoever is to be started waits until this has returned."""
-    put(folder, RECORD, msgspec.json.encode(identity))
+def record(folder: str, identity: Identity, *, durable: bool) -> None:
+    """Write it down, so that it survives us. Whoever is to be started waits until this has returned.
+
+    `durable`: it survives the machine, too, for those who must know then that there was a process. It itself does not.
+    """
+    put(folder, RECORD, msgspec.json.encode(identity), durable=durable)
 
 
-def put(folder: str, name: str, data: bytes) -> None:
-    """Write a file of the stage, whole and durably or not at all."""
+def put(folder: str, name: str, data: bytes, *, durable: bool = True) -> None:
+    """Write a file of the stage, whole or not at all."""
     path = os.path.join(folder, name)
     with suppress(FileNotFoundError):
         os.unlink(f"{path}.new")  # a killed process left it, or somebody planted it
     fd = os.open(f"{path}.new", os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:
         write_all(fd, data, 0)
-        os.fsync(fd)
+        if durable:
+            os.fsync(fd)
     finally:
         os.close(fd)
     os.replace(f"{path}.new", path)
-    sync_folder(folder)
+    if durable:
+        sync_folder(folder)
 
 
 def get(folder: str, name: str, limit: int) -> bytes | None:
@@ -143,7 +154,7 @@ class Tree:
         found = _family(roots, rows)
         if everywhere:
             found |= self._group(rows) | set(carrying(self.identity, rows))
-        for pid in found - self._seen.keys():
+        for pid in found - self._seen.keys() - {pid for pid, row in rows.items() if row.is_over}:
             with suppress(psutil.Error):
                 self._seen[pid] = psutil.Process(pid)
         self._seen = {pid: process for pid, process in self._seen.items() if _is_alive(process)}
@@ -188,11 +199,15 @@ class Tree:
 
 
 class Row(NamedTuple):
-    """One process, as a look at all of them tells it: its parent, its group, and when it started, as `start_time` has it."""
+    """One process, as a look at all of them tells it: its parent, its group, and when it started, as `start_time` has it.
+
+    `is_over`: it does nothing any more, and only waits for its parent to hear of it.
+    """
 
     parent: int
     group: int
     started: str
+    is_over: bool = False
 
     def is_before(self, moment: str) -> bool:
         return _number(self.started) < _number(moment)
@@ -225,19 +240,26 @@ def everyone(since: str = "") -> dict[int, Row]:
     rows: dict[int, Row | None] = {}
     older, first = Row(0, 0, ""), _number(since)
     for _ in range(_LOOKS):
-        fresh = {pid: older if _is_older(pid, first) else _row(pid) for pid in psutil.pids() if pid not in rows}
+        entries = _listed()
+        fresh = {pid: older if _is_older(pid, entries[pid], first) else _row(pid) for pid in entries.keys() - rows}
         rows |= fresh
         if None not in fresh.values():
             break
     return {pid: row for pid, row in rows.items() if row not in (None, older) and _number(row.started) >= first}
 
 
-def _is_older(pid: int, first: float) -> bool:
+def _listed() -> dict[int, int]:
+    """Every process there is, with the number of its entry."""
+    if not _HAS_PROC:
+        return dict.fromkeys(psutil.pids(), 0)
+    with os.scandir("/proc") as entries:
+        return {int(entry.name): entry.inode() for entry in entries if entry.name.isdecimal()}
+
+
+def _is_older(pid: int, entry: int, first: float) -> bool:
     """Whether it is one that we know, and started earlier."""
-    if pid not in _KNOWN:
-        return False
-    entry, started = _KNOWN[pid]
-    return started < first and _entry(pid) == entry
+    known, started = _KNOWN.get(pid, (0, 0.0))
+    return entry != 0 and known == entry and started < first
 
 
 def _entry(pid: int) -> int:
@@ -261,7 +283,7 @@ def _row(pid: int) -> Row | None:
     if len(_KNOWN) > _MANY:
         _KNOWN.clear()
     _KNOWN[pid] = entry, float(fields[19])
-    return Row(int(fields[1]), int(fields[2]), fields[19].decode())
+    return Row(int(fields[1]), int(fields[2]), fields[19].decode(), fields[0] == b"Z")
 
 
 def _family(roots: Iterable[int], rows: Mapping[int, Row]) -> set[int]:

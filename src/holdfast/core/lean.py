@@ -13,7 +13,7 @@ from types import ModuleType, SimpleNamespace
 from typing import Any
 
 
-class _Later(ModuleType):
+class Later(ModuleType):
     """Stands for a module until something of it is wanted."""
 
     def __getattr__(self, name: str) -> Any:
@@ -24,7 +24,7 @@ if "msgspec" not in sys.modules and _thread._count() == 0:
     _hidden: dict[str, Any] = {"typing_extensions": None}
     if "uuid" not in sys.modules:
         _hidden["platform"] = SimpleNamespace(system=lambda: uname().sysname)
-    _hidden |= {name: _Later(name) for name in ("textwrap", "msgspec.inspect", "msgspec.toml", "msgspec.yaml")}
+    _hidden |= {name: Later(name) for name in ("textwrap", "msgspec.inspect", "msgspec.toml", "msgspec.yaml")}
     _hidden = {name: instead for name, instead in _hidden.items() if name not in sys.modules}
     sys.modules.update(_hidden)
     try:

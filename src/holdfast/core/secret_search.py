@@ -121,9 +121,10 @@ class SecretSearch:
 
 
 def _glance(values: Iterable[str]) -> str:
-    heads = "|".join(_literal(head) for rule in TOKENS for head in rule.heads)
+    heads = "|".join(_literal(head) for rule in TOKENS for head in rule.heads if not head.isalpha())
+    words = [f"{head}{_begun(rule)}" for rule in TOKENS for head in rule.heads if head.isalpha()]
     names = f"{NAME}(?:{ASSIGN_END}|{PAIR_END})"
-    tokens = f"(?:{heads})[{ANY_TOKEN}]{{{_FEW}}}"
+    tokens = "|".join([f"(?:{heads})[{ANY_TOKEN}]{{{_FEW}}}", *words])
     phrases = [rule.trigger for rule in PHRASES]
     known = [lead.trigger for lead in _value_leads(values)]
     told = [names, FLAG_TRIGGER, secret_fields.FIELD_TRIGGER]
@@ -142,8 +143,14 @@ def _rule_leads() -> Iterator[Lead]:
 def _token_pattern(rule: TokenRule) -> tuple[str, str, str, str]:
     heads = "(?:" + "|".join(map(_literal, rule.heads)) + ")"
     edge, raw_edge = (EDGE, RAW_EDGE) if rule.edge else ("", "")
-    trigger = f"{raw_edge}{heads}[{rule.chars}]{{{min(rule.least, _ENOUGH)}}}"
+    trigger = f"{raw_edge}{heads}{_begun(rule)}"
     return rule.kind, trigger, f"{edge}({heads}[{rule.chars}]{{{rule.least},}}{rule.tail})", ""
+
+
+def _begun(rule: TokenRule) -> str:
+    """What follows the head in as much of a token as is asked for before it is searched. Of a word it is asked at a glance:
+    `pat` begins not only tokens, but every path and patch."""
+    return f"[{rule.chars}]{{{min(rule.least, _ENOUGH)}}}"
 
 
 def _literal(text: str) -> str:

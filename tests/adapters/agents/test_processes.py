@@ -9,7 +9,9 @@ import sys
 import msgspec
 import pytest
 
+from holdfast.adapters.checks import Commands
 from holdfast.adapters.processes import Identity, get, identify, left_behind, put, read_record, reap, record
+from holdfast.core.redact import Redactor
 from tests.adapters.agents.kit import finish, is_alive, run_of
 
 
@@ -30,7 +32,7 @@ def sleeper():
 
 def noted(folder, pid, **changes):
     identity = msgspec.structs.replace(identify(pid, "k-1", run_of(folder), "codex"), **changes)
-    record(str(folder), identity)
+    record(str(folder), identity, durable=False)
     return identity
 
 
@@ -134,3 +136,17 @@ def test_the_record_is_what_was_noted(tmp_path):
         run_of(tmp_path),
         "codex",
     )
+
+
+def test_that_a_command_was_started_is_on_the_disk_before_it_runs_and_still_after_its_end(tmp_path, monkeypatch):
+    """After a failure of power nothing of it runs, but whoever asks whether it ever did must hear the truth."""
+    synced, sync = [], os.fsync
+    monkeypatch.setattr(os, "fsync", lambda fd: (synced.append(os.readlink(f"/proc/self/fd/{fd}")), sync(fd))[1])
+    commands = Commands("run-1", str(tmp_path), dict(os.environ), Redactor())
+    ran = commands.run("key-1", ["/bin/sh", "-c", "echo hi"], str(tmp_path))
+    place = str(tmp_path / "key-1")
+    assert ran.exit_code == 0 and commands.was_started("key-1") and not commands.was_started("key-2")
+    assert [path for path in synced if path.endswith("process.json.new") or path == place] == 2 * [
+        f"{place}/process.json.new",
+        place,
+    ]

@@ -224,12 +224,12 @@ folder, moment = Path(sys.argv[1]), sys.argv[2]
 die = lambda *_: os.kill(os.getpid(), 9)
 real = runner.record
 
-def record(place, identity):
+def record(place, identity, *, durable):
     if moment == "before the record" and not identity.ended:
         die()
     if moment == "after the end" and identity.ended:
         die()
-    real(place, identity)
+    real(place, identity, durable=durable)
     if moment == "after the record":
         die()
 

@@ -6,6 +6,8 @@ import time
 
 import pytest
 
+from holdfast.adapters.specs import edit
+from holdfast.adapters.specs.edit import CannotEdit, put, put_all
 from holdfast.adapters.specs.texts import parse
 from holdfast.adapters.specs.yaml_text import BadYaml, compose, plain
 from holdfast.core.errors import BadFile
@@ -85,3 +87,51 @@ def test_a_byte_order_mark_and_other_line_ends_do_no_harm():
     found = parse("x.yaml", b"\xef\xbb\xbfa: 1\r\nb: 2\r\n")
     assert found.data == {"a": "1", "b": "2"}
     assert found.whole.encode() == b"\xef\xbb\xbfa: 1\r\nb: 2\r\n"
+
+
+FILE = """\
+# on top
+checkpoint:
+  branch: "main"  # where it is
+  last_batch: 1
+  tasks:
+    completed: [a, b]
+    pending:
+      # one below the other
+      - c
+      - d
+  beside: {x: 1, y: 2}
+  shared: &s old
+  other: *s
+"""
+AT = (0, "checkpoint")
+SEVERAL = {
+    "all there": (AT, {"last_batch": "2", "branch": "trunk", "beside": "null"}),
+    "one of them new": (AT, {"last_batch": "2", "commit": "abc", "branch": "trunk"}),
+    "lists": ((*AT, "tasks"), {"pending": ["e"], "completed": "[a, b, c]"}),
+    "in brackets": ((*AT, "beside"), {"x": "3", "y": "4"}),
+    "a list that becomes nothing": ((*AT, "tasks"), {"completed": "[]", "pending": []}),
+}
+
+
+@pytest.mark.parametrize("ends", ["\n", "\r\n"])
+@pytest.mark.parametrize("kind", SEVERAL)
+def test_several_values_at_once_are_what_they_would_be_one_after_the_other(kind, ends):
+    (path, values), text = SEVERAL[kind], FILE.replace("\n", ends)
+    one_by_one = text
+    for key, value in values.items():
+        one_by_one = put(one_by_one, (*path, key), value)
+    assert put_all(text, path, values) == one_by_one != text
+
+
+def test_several_values_that_are_there_are_read_back_once(monkeypatch):
+    read = []
+    compose = edit.compose
+    monkeypatch.setattr(edit, "compose", lambda text: (read.append(text), compose(text))[1])
+    put_all(FILE, *SEVERAL["all there"])
+    assert len(read) == 2
+
+
+def test_of_several_values_the_one_is_named_that_cannot_be_changed():
+    with pytest.raises(CannotEdit, match=r"checkpoint\.shared is shared under the name &s"):
+        put_all(FILE, AT, {"branch": "trunk", "shared": "new"})

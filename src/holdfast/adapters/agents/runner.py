@@ -34,7 +34,10 @@ EndedBy: TypeAlias = Literal["exit", "signal", "timeout", "stalled", "stopped"]
 
 
 class Order(NamedTuple):
-    """What is to be run. `env` is all of its environment; `folder` gets its record, its output and what it is fed."""
+    """What is to be run. `env` is all of its environment; `folder` gets its record, its output and what it is fed.
+
+    `proof`: that it was ever started must be known even after a failure of power, which it does not outlive itself.
+    """
 
     key: str
     run_id: str
@@ -48,6 +51,7 @@ class Order(NamedTuple):
     max_output: int = MAX_OUTPUT
     agent: str = ""
     grace: float = GRACE
+    proof: bool = False
 
 
 class Outcome(NamedTuple):
@@ -92,21 +96,21 @@ def dispatch(order: Order, redactor: Redactor, ears: Ears | None = None) -> Outc
     with process:
         try:
             identity = identify(process.pid, order.key, order.run_id, order.agent, nonce)
-            record(order.folder, identity)
+            record(order.folder, identity, durable=order.proof)
             run = _Run(order, process, Tree(identity), redactor, ears or Ears())
             with contextlib.suppress(BrokenPipeError):
                 os.write(gate, b"\n")
         finally:
             os.close(gate)
         outcome = run.to_the_end()
-    record(order.folder, msgspec.structs.replace(identity, ended=True))
+    record(order.folder, msgspec.structs.replace(identity, ended=True), durable=order.proof)
     return outcome
 
 
 def _behind_gate(order: Order) -> tuple[subprocess.Popen[bytes], int]:
     """A process that becomes the program when it reads a line from the gate, and ends if the gate closes before."""
     if order.stdin is not None:
-        put(order.folder, PROMPT, order.stdin)
+        put(order.folder, PROMPT, order.stdin, durable=False)  # whoever starts it again writes it again
     fed = os.devnull if order.stdin is None else os.path.join(order.folder, PROMPT)
     shut, gate = os.pipe()
     try:

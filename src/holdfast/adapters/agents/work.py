@@ -109,7 +109,7 @@ def _prepare(work: Work, note: Note, document: str, fed: bytes | None) -> None:
                 os.unlink(path)
     prompt = work.prompt.encode("utf-8", "replace")
     if prompt != fed:  # what it is fed is put there anyway
-        processes.put(work.folder, PROMPT, prompt)
+        processes.put(work.folder, PROMPT, prompt, durable=False)
     note_down(work.folder, note)
 
 

@@ -54,7 +54,8 @@ def looking(git: Git) -> Iterator[Desk]:
 def content_of(desk: Desk, base: str, links: Mapping[str, bytes] | None = None, policy: Policy = WHOLE) -> Content:
     """`links` are links of ours, by path, that do not count as long as they lead where we let them."""
     found = gather(desk, policy)
-    own, listed, then = Own(desk.git), _listed(desk), _tree_of(desk, base)
+    own, listed = Own(desk.git), _listed(desk)
+    then = listed if found.tree == desk.git.tree_of(base) else _tree_of(desk, base)
     known = {*then, *(_tree_of(desk, found.head) if found.head and found.head != base else ())}
     ours, theirs = ({path: row for path, row in rows.items() if path in own} for rows in (listed, then))
     back = sorted(path for path in known - {*listed} if path not in own and _is_file(desk, path))

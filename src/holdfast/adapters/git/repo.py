@@ -13,7 +13,7 @@ from holdfast.adapters.git.ws_scan import LIST, parse_flags
 from holdfast.adapters.git.ws_submodules import strangers
 from holdfast.adapters.git.ws_whole import take_whole
 from holdfast.adapters.probes.common import EffectError
-from holdfast.adapters.probes.git import GitCommit, NothingToCommit
+from holdfast.adapters.probes.git_commit import CommitEffect, NothingToCommit
 from holdfast.adapters.probes.git_ref import refuse_unfinished
 from holdfast.adapters.probes.git_runner import Git, find_repository, plain_head
 from holdfast.core.errors import HoldfastError, UsageError
@@ -102,9 +102,9 @@ class GitWorkspace:
 
     # --- milestones
 
-    def _order(self, message: str, branch: str | None, parent: str | None, paths: Sequence[str] | None) -> GitCommit:
+    def _order(self, message: str, branch: str | None, parent: str | None, paths: Sequence[str] | None) -> CommitEffect:
         name = (branch or "").removeprefix("refs/heads/")
-        return GitCommit(self.top, message, name, parent, paths, environ=self._environ)
+        return CommitEffect(self.top, message, name, parent, paths, environ=self._environ)
 
     def check_committable(self, branch: str | None) -> None:
         if branch is None or not branch.startswith("refs/heads/"):

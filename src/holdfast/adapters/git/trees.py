@@ -213,7 +213,7 @@ class TaskTrees:
             with open_desk(self._there(record), "collect") as desk:
                 found = content_of(desk, record.base, record.links)
                 sha = _commit(desk, record, found)
-                sync_objects(desk.place.objects, desk.began_ns - EARLIER_NS)
+                sync_objects(desk.place.objects, desk.began_ns - EARLIER_NS, desk.folder)
             self._keep(name, sha)
         return sha
 

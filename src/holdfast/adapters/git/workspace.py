@@ -112,6 +112,7 @@ def take_at(desk: Desk, checkpoint_id: str, seconds: int, policy: Policy) -> Sna
     parents = [*([found.head] if found.head else []), beside]
     sha = maker.commit(found.tree, parents, seconds, _message(checkpoint_id, found))
     desk.run("unpack-objects", "-q", stdin=maker.pack())
+    desk.git.know_tree(sha, found.tree)
     _sync(desk, facts)
     if found.reusable:
         _remember(desk, found, checkpoint_id, sha, beside, held)
@@ -221,7 +222,7 @@ def _sync(desk: Desk, facts: Facts | None) -> None:
     since = max(desk.began_ns - EARLIER_NS, facts.synced_ns if facts else 0)
     os.utime(desk.folder)
     is_clock_back = os.lstat(desk.folder).st_mtime_ns < desk.began_ns
-    sync_objects(desk.place.objects, 0 if is_clock_back else min(since, desk.began_ns))
+    sync_objects(desk.place.objects, 0 if is_clock_back else min(since, desk.began_ns), desk.folder)
 
 
 def _remember(

@@ -12,10 +12,10 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
-from holdfast.adapters.probes.common import PATIENCE, EffectError, hold, mark_of
-from holdfast.adapters.probes.git_index import Stage, left_behind, mend
+from holdfast.adapters.probes.common import EffectError
+from holdfast.adapters.probes.git_commit import CommitEffect
 from holdfast.adapters.probes.git_push import GitPush
-from holdfast.adapters.probes.git_ref import TRAILER, Environ, RefEffect, check_message, refuse_unfinished, with_trailer
+from holdfast.adapters.probes.git_ref import TRAILER, Environ, RefEffect, check_message, with_trailer
 from holdfast.adapters.probes.git_runner import (
     SECONDS,
     Git,
@@ -24,28 +24,16 @@ from holdfast.adapters.probes.git_runner import (
     find_repository,
 )
 from holdfast.core.canonical import digest, digest_of
-from holdfast.core.named import NamedTuple
 from holdfast.core.values import Answer
 
 __all__ = ["GitBranch", "GitCommit", "GitPush", "GitTag"]
 
 
-class NothingToCommit(EffectError):
-    """The tree would be that of the parent."""
-
-
 # --- commit
 
 
-class _Found(NamedTuple):
-    """Commits that name an effect: those that are exactly it, and those that say more or less."""
-
-    exact: list[str]
-    other: list[str]
-
-
 @dataclass(frozen=True)
-class GitCommit(RefEffect):
+class GitCommit(CommitEffect):
     """A commit on `branch`: of the index as it is, or of the files in `paths` as they are in the work tree.
 
     `before` is the commit the branch was at, None if it had none; the probe looks at what came after it. A path is
@@ -63,14 +51,6 @@ class GitCommit(RefEffect):
     environ: Environ = field(default=None, repr=False, compare=False)
     seconds: float = field(default=SECONDS, repr=False, compare=False)
 
-    def __post_init__(self) -> None:
-        check_place(self.repo)
-        check_message(self.message)
-        if self.before is not None:
-            check_id(self.before)
-        if self.paths is not None:
-            Stage.check_paths(self.paths)
-
     @classmethod
     def prepare(cls, repo: str, message: str, paths: Sequence[str] | None = None, environ: Environ = None) -> GitCommit:
         """The effect as it stands now, on the branch that is checked out. Keep what it `found` before the act."""
@@ -82,10 +62,6 @@ class GitCommit(RefEffect):
         return cls(os.path.realpath(repo), message, branch, git.value_of(ref), paths, environ=environ)
 
     @property
-    def ref(self) -> str:
-        return f"refs/heads/{self.branch}"
-
-    @property
     def found(self) -> dict[str, Any]:
         """What `prepare` found out, by the names under which the constructor takes it."""
         return {"branch": self.branch, "before": self.before}
@@ -95,94 +71,6 @@ class GitCommit(RefEffect):
         paths = None if self.paths is None else digest_of(sorted(self.paths))
         what = {"message_sha256": digest(self.message.encode()), "paths_sha256": paths}
         return {"repo": self.repo, "branch": self.branch, "before": self.before, **what}
-
-    def _answer(self, key: str) -> Answer:
-        """As for every ref. If it is done, but the act was cut off before the index had it, that is finished here."""
-        answer = super()._answer(key)
-        git = Git(find_repository(self.repo), self.environ, self.seconds)
-        if answer.settled_as == "done" and git.place is not None and left_behind(git):
-            with suppress(EffectError), hold(git.place.common, PATIENCE) as lock:  # if others are at work, they will
-                git.held = (lock,)
-                mend(git)
-        return answer
-
-    def _act(self, git: Git, key: str) -> dict[str, Any]:
-        mend(git)
-        tip = git.value_of(self.ref)
-        answer = self._judge(git, key, tip)
-        if answer.settled_as == "done":
-            return dict(answer.receipt)
-        if answer.settled_as == "unknown":
-            raise self._refuse(answer)
-        self._check_place(git)
-        assert git.place is not None
-        stage = Stage(git, mark_of(key, git.place.index_file), tip)
-        try:
-            commit = self._write(git, key, stage)
-        except BaseException:
-            stage.clear()
-            raise
-        stage.announce(commit)
-        git.move(self.ref, commit, tip, f"{TRAILER}: {key}")
-        stage.finish()
-        return self._receipt(commit)
-
-    def _write(self, git: Git, key: str, stage: Stage) -> str:
-        """The commit as an object that nothing refers to yet."""
-        tip = stage.tip
-        tree = stage.of_index() if self.paths is None else stage.of_paths(self.paths)
-        if not self.allow_empty and tree == (git.line("rev-parse", f"{tip}^{{tree}}") if tip else None):
-            raise NothingToCommit("There is nothing to commit.", advice="Pass allow_empty=True if that is meant.")
-        parents = ("-p", tip) if tip else ()
-        return check_id(git.line("commit-tree", tree, *parents, "-F", "-", stdin=with_trailer(self.message, key)))
-
-    def _check_place(self, git: Git) -> None:
-        assert git.place is not None
-        if git.head_ref() != self.ref:
-            raise EffectError(f"The branch {self.branch} is not checked out.", advice=f"`git switch {self.branch}`.")
-        refuse_unfinished(git.place)
-
-    def _look(self, git: Git, key: str) -> Answer:
-        return self._judge(git, key, git.value_of(self.ref))
-
-    def _judge(self, git: Git, key: str, tip: str | None) -> Answer:
-        if tip is None:
-            is_new = self.before is None
-            return Answer("not_done" if is_new else "unknown", f"there is no branch {self.branch}")
-        found = self._search(git, key, tip)
-        if found.exact:
-            return Answer("done", f"{TRAILER} names it in {', '.join(found.exact)}", self._receipt(found.exact[0]))
-        if found.other:
-            return Answer("unknown", f"{found.other[0]} names this effect, but its message is another")
-        return self._judge_absent(git, key, tip)
-
-    def _judge_absent(self, git: Git, key: str, tip: str) -> Answer:
-        """Not on the branch; but was it once?"""
-        was = self._named(git, key, ("--walk-reflogs", self.ref))
-        if was.exact or was.other:
-            return Answer("unknown", f"{(was.exact + was.other)[0]} was on {self.branch} once and is not now")
-        if self.before is not None and not git.contains(tip, self.before):
-            return Answer("unknown", f"{self.branch} was rewritten; {self.before} is no longer in it")
-        return Answer("not_done", f"no commit of {self.branch} names it")
-
-    def _search(self, git: Git, key: str, tip: str) -> _Found:
-        since = () if self.before is None else (f"^{self.before}",)
-        return self._named(git, key, ("--topo-order", "--reverse", tip, *since))
-
-    def _named(self, git: Git, key: str, where: Sequence[str]) -> _Found:
-        line = f"{TRAILER}: {key}"
-        listing = git.line("rev-list", "--fixed-strings", f"--grep={line}", *where, "--")
-        found = _Found([], [])
-        for commit in dict.fromkeys(listing.split()):
-            said = git.body_of(check_id(commit), "commit").partition(b"\n\n")[2]
-            if said == with_trailer(self.message, key):
-                found.exact.append(commit)
-            elif line.encode() in said.splitlines():
-                found.other.append(commit)
-        return found
-
-    def _receipt(self, commit: str) -> dict[str, Any]:
-        return {"commit": commit, "branch": self.branch}
 
 
 # --- branch and tag

@@ -173,7 +173,7 @@ class Git:
         self.limits = Limits(seconds)
         self.held: tuple[int, ...] = ()
         self.own: tuple[str, ...] = ()
-        self._encoded: tuple[dict[str, str], dict[bytes, bytes]] | None = None
+        self._encoded: tuple[dict[str, str], dict[bytes, bytes]] = {}, {}
         check_version(self.program, search_path(self.given))
 
     @functools.cached_property
@@ -205,9 +205,11 @@ class Git:
 
     def _bytes(self) -> dict[bytes, bytes]:
         """The environment, encoded once: every start would encode its hundred names and values again."""
-        said = self.environment
-        if self._encoded is None or self._encoded[0] is not said:  # a copy of us may have got another one
-            self._encoded = said, {_fsencode(name): _fsencode(value) for name, value in said.items()}
+        said, (before, encoded) = self.environment, self._encoded
+        if before is not said:  # a copy of us got another one, which is mostly the same
+            known = encoded if before.keys() <= said.keys() else {}
+            new = said.items() - before.items() if known else said.items()
+            self._encoded = said, {**known, **{_fsencode(name): _fsencode(value) for name, value in new}}
         return self._encoded[1]
 
     def _case(self) -> dict[str, str]:
@@ -280,6 +282,8 @@ class Git:
 
     def head_ref(self) -> str | None:
         """The branch that HEAD stands on, by its full name; None if it stands on no branch."""
+        if self.place is not None and (plain := plain_head(self.place)):
+            return plain[1]
         if self.place is not None and is_detached(self.place):
             return None
         return os.fsdecode(self.ask("symbolic-ref", "--quiet", "HEAD").out.rstrip(b"\n")) or None
@@ -295,10 +299,15 @@ class Git:
         """The tree of a commit. An id never means another one, so git is asked once."""
         key = (self.place.common if self.place else "", check_id(commit))
         if key not in _TREES:
-            if len(_TREES) >= _MANY_TREES:
-                _TREES.clear()
-            _TREES[key] = self.line("rev-parse", "--verify", "--end-of-options", f"{commit}^{{tree}}")
+            self.know_tree(commit, self.line("rev-parse", "--verify", "--end-of-options", f"{commit}^{{tree}}"))
         return _TREES[key]
+
+    def know_tree(self, commit: str, tree: str) -> str:
+        """Remember the tree of a commit that git has just made or named; gives the commit."""
+        if len(_TREES) >= _MANY_TREES:
+            _TREES.clear()
+        _TREES[self.place.common if self.place else "", commit] = tree
+        return commit
 
     def contains(self, tip: str, commit: str) -> bool:
         """Whether a commit is in the history of another."""
@@ -376,10 +385,17 @@ def check_id(value: str) -> str:
     return value
 
 
+_GOOD_REFS: set[tuple[str, str]] = set()  # by the program that called them good
+
+
 def check_ref(git: Git, ref: str) -> None:
     """Refuse what git would not take for the name of a ref, and what would be taken for something else."""
+    if (git.program, ref) in _GOOD_REFS:
+        return
     if "\0" in ref or git.ask("check-ref-format", ref).code:
         raise EffectError(f"{ref!r:.120} cannot be the name of a branch or tag.")
+    if len(_GOOD_REFS) < _REMEMBERED:
+        _GOOD_REFS.add((git.program, ref))
 
 
 def complaint(finished: Finished) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import math
 import os
 import select
 import shutil
@@ -151,12 +150,15 @@ class _Talk:
 
     def until(self, end: float) -> tuple[bytes, bytes]:
         out, err, *sink = self._ours
+        steps = {out: self._hear, err: self._complain}
         waiting = select.poll()
-        steps = {out: self._hear, err: self._complain, **dict.fromkeys(sink, self._feed)}
-        for fd in steps:
-            waiting.register(fd, select.POLLOUT if fd in sink else select.POLLIN)
+        waiting.register(out, select.POLLIN)
+        waiting.register(err, select.POLLIN)
+        for fd in sink:
+            steps[fd] = self._feed
+            waiting.register(fd, select.POLLOUT)
         while steps:
-            ready = waiting.poll(max(0, math.ceil((end - time.monotonic()) * 1000)))
+            ready = waiting.poll(max(0.0, (end - time.monotonic()) * 1000))
             if not ready:
                 raise TimeoutError
             for fd, _ in ready:

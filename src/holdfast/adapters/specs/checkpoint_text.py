@@ -10,7 +10,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from holdfast.adapters.specs.edit import CannotEdit, Path, append, put
+from holdfast.adapters.specs.edit import CannotEdit, Path, append, put, put_all
 from holdfast.adapters.specs.emit import block, commit, flow, moment, number, quoted, scalar
 from holdfast.adapters.specs.texts import Text
 from holdfast.adapters.specs.yaml_text import Node, compose, plain
@@ -98,8 +98,8 @@ def updated(text: Text, checkpoint: Checkpoint) -> str:
     values = _values(checkpoint)
     for name, names in (("spec_name", SPEC_NAMES), ("spec_path", SPEC_PATHS)):
         draft.set_if(getattr(old, name) != getattr(checkpoint, name), names, values[name])
-    for name in ("branch", "timestamp", "last_batch", "last_commit"):
-        draft.set_if(getattr(old, name) != getattr(checkpoint, name), (name,), values[name])
+    plain_fields = ("branch", "timestamp", "last_batch", "last_commit")
+    draft.set_all({name: values[name] for name in plain_fields if getattr(old, name) != getattr(checkpoint, name)})
     _update_tasks(draft, old, checkpoint)
     _update_next(draft, old, checkpoint)
     _update_deferred(draft, old.deferred, checkpoint.deferred)
@@ -164,14 +164,16 @@ class _Draft:
         if differs:
             self.set(names, value)
 
+    def set_all(self, values: Mapping[str, Any]) -> None:
+        self.text = put_all(self.text, self.path, values)
+
     def set_in(self, name: str, values: Mapping[str, Any]) -> None:
         """The keys of a map that may have others. If it is no map, it is put there whole."""
         held = self.body().value.get(name)
         if held is None or not isinstance(held.node.value, dict) or not held.node.value:
             self.set((name,), dict(values))
             return
-        for key, value in values.items():
-            self.text = put(self.text, (*self.path, name, key), value)
+        self.text = put_all(self.text, (*self.path, name), values)
 
 
 def _update_tasks(draft: _Draft, old: Checkpoint, new: Checkpoint) -> None:

@@ -5,7 +5,8 @@ Every change is text in, text out. Comments, order, quotes, unknown keys, anchor
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 from holdfast.adapters.specs.emit import block, items, like
@@ -36,8 +37,23 @@ def put(text: str, path: Path, value: Any) -> str:
     if parent.flow:
         return put(unfold(text, path[:-1]), path, value)
     entry = parent.value.get(str(path[-1]))
-    changed = _replaced(text, path, entry, value) if entry else _added(text, path, parent, value)
-    return _checked(documents, changed, [path])
+    if entry:
+        return apply(text, [_replacing(text, path, entry, value)], documents)
+    return _checked(documents, _added(text, path, parent, value), [path])
+
+
+def put_all(text: str, path: Path, values: Mapping[str, Any]) -> str:
+    """Give several keys of one map their values, as `put` does for each. Where all are there, the result is read back once."""
+    if len(values) > 1:
+        documents = compose(text)
+        held = _parent(documents, (*path, next(iter(values))))
+        if not held.flow and held.value.keys() >= values.keys():
+            with suppress(CannotEdit):  # by which of them, it is found out one by one
+                edits = [_replacing(text, (*path, key), held.value[key], value) for key, value in values.items()]
+                return apply(text, edits, documents)
+    for key, value in values.items():
+        text = put(text, (*path, key), value)
+    return text
 
 
 def unfold(text: str, path: Path) -> str:
@@ -207,7 +223,7 @@ def _squeezed_in(text: str, path: Path, parent: Node, after: Entry | None, value
     return Edit(path, end, end, f"{_newline(text)}{' ' * _indent(parent)}{word}")
 
 
-def _replaced(text: str, path: Path, entry: Entry, value: Any) -> str:
+def _replacing(text: str, path: Path, entry: Entry, value: Any) -> Edit:
     """A value for a value, whatever lines the two need. What stands beside the key as a comment stays."""
     _must_be_own(path, entry)
     lines = block(str(path[-1]), value, _key(entry).column)
@@ -219,7 +235,7 @@ def _replaced(text: str, path: Path, entry: Entry, value: Any) -> str:
     else:
         beside = text[max(end, colon) : _line_end(text, max(end, colon))]
     end = _line_end(text, max(end, colon))
-    return text[:colon] + head + beside + "".join(_newline(text) + line for line in rest) + text[end:]
+    return Edit(path, colon, end, head + beside + "".join(_newline(text) + line for line in rest))
 
 
 def line_of(documents: Sequence[Node], path: Path) -> int | None:

@@ -57,9 +57,10 @@ def fetch_all(folder: str, top: str, shown: str) -> Found:
     if not os.path.lexists(os.path.join(folder, TASKS)):
         raise SpecError(f"There is no {TASKS} in {shown}.", advice="A spec is a folder with a tasks.yaml.")
     found: Found = {}
+    base = os.path.realpath(top)
     for name in FILES:
         try:
-            data = fetch(folder, name, top)
+            data = fetch(folder, name, base)
         except BadInput as error:
             found[name] = error
         else:

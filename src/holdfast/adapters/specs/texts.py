@@ -48,27 +48,26 @@ def top_of(folder: str) -> str:
 
 
 def within(path: str, top: str) -> bool:
-    return _is_in(os.path.realpath(path), top)
+    return _is_in(os.path.realpath(path), os.path.realpath(top))
 
 
-def _is_in(real: str, top: str) -> bool:
-    base = os.path.realpath(top)
+def _is_in(real: str, base: str) -> bool:
     return real == base or real.startswith(os.path.join(base, ""))
 
 
 def load(folder: str, name: str, top: str) -> Text | None:
     """The file of that name, or None. Raises BadFile with the path, and the line where there is one."""
-    data = fetch(folder, name, top)
+    data = fetch(folder, name, os.path.realpath(top))
     return None if data is None else parse(os.path.join(folder, name), data)
 
 
-def fetch(folder: str, name: str, top: str) -> bytes | None:
-    """The bytes of the file of that name, or None."""
+def fetch(folder: str, name: str, base: str) -> bytes | None:
+    """The bytes of the file of that name, or None. `base` is the real path of the repository."""
     path = os.path.join(folder, name)
     if not os.path.lexists(path):
         return None
     real = os.path.realpath(path)
-    if not _is_in(real, top):
+    if not _is_in(real, base):
         raise BadFile(path, None, "it is a link that leaves the repository", advice="Put the file itself there.")
     with opened(os.path.dirname(real)) as place:
         found = place.read(os.path.basename(real), MAX_BYTES)
