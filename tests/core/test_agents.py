@@ -56,7 +56,7 @@ def test_every_agent_that_can_resume_gets_its_session(name):
 def test_what_an_agent_cannot_do_is_said():
     assert not shipped_profile("mini").resume and "no sessions" in " ".join(shipped_profile("mini").cannot)
     assert "no sessions" in " ".join(shipped_profile("aider").cannot)
-    with pytest.raises(BadProfile, match="cannot resume"):
+    with pytest.raises(BadProfile, match="'mini' cannot be used: it cannot resume a session"):
         call(shipped_profile("mini"), places(session="s"))
 
 
@@ -86,14 +86,18 @@ def test_without_a_model_what_names_it_is_left_out():
 
 @pytest.mark.parametrize("session", ["", "-x", "--last", "a\nb", "a\0", "x" * 5000])
 def test_a_session_that_could_do_harm_is_refused(session):
-    with pytest.raises(BadProfile, match="session"):
+    with pytest.raises(BadProfile) as caught:
         call(shipped_profile("codex"), places(session=session))
+    said = f"{session!r:.60} cannot be the id of a session"
+    assert str(caught.value) == f"The agent 'codex' cannot be used: {said}."
+    assert "x" * 4096 in call(shipped_profile("codex"), places(session="x" * 4096)).argv
 
 
 def test_a_prompt_that_no_command_line_can_hold_is_refused():
     with pytest.raises(TooLarge) as caught:
         call(shipped_profile("mini"), places("x" * (MAX_ARGUMENT + 1)))
-    assert "stdin" in caught.value.advice
+    assert "stdin" in caught.value.advice and str(caught.value).startswith("The prompt for mini ")
+    assert "x" * MAX_ARGUMENT in call(plain(), places("x" * MAX_ARGUMENT)).argv
     with pytest.raises(BadInput, match="zero byte"):
         call(shipped_profile("mini"), places("a\0b"))
     assert len(call(shipped_profile("codex"), places("x" * 10**6)).stdin) == 10**6
@@ -116,27 +120,28 @@ def test_a_profile_may_be_like_a_shipped_one():
 
 WRONG = {
     "no start": ({}, "start"),
-    "empty start": ({"start": []}, "`start` names no program"),
-    "empty program": ({"start": ["", "{prompt}"]}, "`start` names no program"),
-    "placeholder as program": ({"start": ["{prompt}"]}, "program itself"),
+    "empty start": ({"start": []}, "used: `start` names no program."),
+    "empty program": ({"start": ["", "{prompt}"]}, "used: `start` names no program."),
+    "placeholder as program": ({"start": ["{prompt}"]}, "used: the program itself cannot be a placeholder."),
     "start is text": ({"start": "x {prompt}"}, "agents.mine.start"),
     "unknown key": ({"start": ["x", "{prompt}"], "starts": 1}, "starts"),
     "bad output": ({"start": ["x", "{prompt}"], "output": "yaml"}, "agents.mine.output"),
     "bad rule": ({"start": ["x", "{prompt}"], "result": [{"pth": "a"}]}, "agents.mine.result"),
-    "bad like": ({"like": "gpt"}, "codex"),
+    "bad like": ({"like": "g" * 99}, f"used: `like` is {repr('g' * 99)[:60]}, which is none of {', '.join(shipped())}."),
     "like is no text": ({"like": ["codex"]}, "like"),
-    "a name": ({"name": "x", "start": ["x", "{prompt}"]}, "title"),
-    "no prompt": ({"start": ["x"]}, "{prompt} must stand in `start`"),
-    "prompt twice": ({"start": ["x", "{prompt}"], "prompt_by": "stdin"}, "standard input"),
+    "a name": ({"name": "x", "start": ["x", "{prompt}"]}, "used: `name` is given by the title of its table."),
+    "no prompt": ({"start": ["x"]}, "used: {prompt} must stand in `start`."),
+    "prompt twice": ({"start": ["x", "{prompt}"], "prompt_by": "stdin"}, "used: {prompt} goes to the standard input, so it must not stand in `start`."),
     "no prompt to resume": (
         {"start": ["x", "{prompt}"], "resume": ["x", "{session}"], "session_is": "s"},
-        "in `resume`",
+        "used: {prompt} must stand in `resume`.",
     ),
-    "session too early": ({"start": ["x", "{prompt}", "{session}"]}, "there is none yet"),
-    "session forgotten": ({"start": ["x", "{prompt}"], "resume": ["x", "{prompt}"]}, "does not say {session}"),
-    "session unknown": ({"start": ["x", "{prompt}"], "resume": ["x", "{prompt}", "{session}"]}, "find its id"),
-    "zero byte": ({"start": ["x", "{prompt}", "\0"]}, "zero byte"),
-    "bad variable": ({"start": ["x", "{prompt}"], "env": {"A=B": "1"}}, "env"),
+    "session too early": ({"start": ["x", "{prompt}", "{session}"]}, "used: `start` asks for {session}, and there is none yet."),
+    "session forgotten": ({"start": ["x", "{prompt}"], "resume": ["x", "{prompt}"]}, "used: `resume` does not say {session}."),
+    "session unknown": ({"start": ["x", "{prompt}"], "resume": ["x", "{prompt}", "{session}"]}, "used: `resume` needs `session` to find its id."),
+    "zero byte": ({"start": ["x", "{prompt}", "\0"]}, "used: a command line cannot hold a zero byte."),
+    "bad variable": ({"start": ["x", "{prompt}"], "env": {"A=B": "1"}}, "used: `env` holds a name that no variable can have."),
+    "no variable": ({"start": ["x", "{prompt}"], "env": {"": "1"}}, "used: `env` holds a name that no variable can have."),
 }
 
 
@@ -145,7 +150,27 @@ def test_a_wrong_profile_is_refused_by_its_key(name):
     table, words = WRONG[name]
     with pytest.raises(BadProfile) as caught:
         profile_from(table, "mine")
-    assert words in str(caught.value) and "'mine'" in str(caught.value) and "like" in caught.value.advice
+    assert words in str(caught.value) and caught.value.name == "mine"
+    assert str(caught.value) == f"The agent 'mine' cannot be used: {caught.value.problem}."
+    assert caught.value.advice.startswith("Its keys are like, start, prompt_by, resume, ")
+
+
+def test_a_very_long_name_is_cut_short_in_what_is_said_of_it():
+    with pytest.raises(BadProfile) as caught:
+        profile_from({"start": []}, "n" * 99)
+    assert str(caught.value) == f"The agent '{'n' * 59} cannot be used: `start` names no program."
+
+
+def test_a_right_profile_of_ones_own_is_taken_as_it_is():
+    profile = plain(resume=["x", "{prompt}", "{session}"], session_is="{folder}/{cwd}/{report}", env={"A": "1"})
+    assert profile.env == {"A": "1"}
+    assert call(profile, places()) == (("x", "Do it."), None, "/s//w//s/report.json")
+    assert call(profile, places(session="s")) == (("x", "Do it.", "s"), None, "s")
+
+
+def test_a_prompt_goes_where_the_profile_says():
+    assert call(plain(prompt_by="file"), places()) == (("x", "/s/prompt.txt"), None, None)
+    assert call(plain(start=["x"], prompt_by="stdin"), places("a\ud800")) == (("x",), b"a?", None)
 
 
 # --- what they say
@@ -276,7 +301,7 @@ def test_an_error_in_text_is_a_line_that_begins_with_it():
 
 def test_what_an_agent_has_to_know_beside_its_prompt_ends_it():
     told = hinted(shipped_profile("aider"), "Do it.\n")
-    assert told.startswith("Do it.\n\n") and told.endswith(f"{BEGIN} and {END}.\n")
+    assert told == f"Do it.\n\n{shipped_profile('aider').hint}\n" and told.endswith(f"{BEGIN} and {END}.\n")
     assert hinted(shipped_profile("codex"), "Do it.\n") == "Do it.\n"
 
 
