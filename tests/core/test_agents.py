@@ -269,11 +269,11 @@ def test_what_an_agent_is_at_can_be_shown(name):
 
 def test_a_path_goes_through_lists_by_number():
     found = []
-    for path in ("a.1", "a.2", "a.x", "a.1.b", "a.99999999999999"):
+    for path in ("a.1", "a.2", "a.x", "a.1.b", "a.99999999999999", "a.0000000009", "a.000000009"):
         listener = Listener(plain(output="jsonl", progress=[{"path": path}]))
         listener.hear('{"a": ["no", "yes"]}')
         found.append(listener.progress)
-    assert found == ["yes", "", "", "", ""]
+    assert found == ["yes", *[""] * 6]
 
 
 def test_an_error_of_claude_is_one_only_if_it_says_so():
@@ -289,6 +289,31 @@ def test_text_is_read_after_its_words_and_its_end_is_the_result():
     listener.hear("warned", is_error=True)
     said = listener.said()
     assert said.money == pytest.approx(0.03) and said.result.endswith("done") and said.complaints == "warned"
+
+
+def test_in_text_a_value_stands_behind_the_first_of_its_words_and_an_object_is_text():
+    finds = [{"after": "R: ", "which": "join"}, {"path": "a"}]
+    listener = Listener(plain(result=finds, money=[{"after": "Cost: "}]))
+    for line in ("R: one", "R: two", '{"a": "b"}', "Cost: 1 Cost: 2"):
+        listener.hear(line)
+    said = listener.said()
+    assert (said.result, said.money) == ("one\ntwo", 1.0)
+    assert said.tail == 'R: one\nR: two\n{"a": "b"}\nCost: 1 Cost: 2'
+
+
+def test_an_object_on_a_line_of_its_own_is_read_whatever_stands_before_it_and_up_to_a_length():
+    def heard(line):
+        listener = Listener(plain(output="jsonl", result=[{"path": "t", "where": {"bad": "false"}}, {"path": "u"}]))
+        listener.hear(line)
+        return listener.said().result
+
+    assert heard(' \t{"t": "x", "bad": false, "u": "y"}') == "x\ny"
+    assert heard('{"t": "x", "bad": true}') == heard('{"t": "x", "bad": 0}') == ""
+    assert heard('{"u": "\ud800"}') == "?"
+    assert heard('{"u": "y"}'.ljust(1 << 20)) == "y" and heard('{"u": "y"}'.ljust((1 << 20) + 1)) == ""
+    document = Listener(plain(output="json", result=[{"path": "u"}]))
+    document.hear('{"u": "\ud800"}')
+    assert document.said().result == "?"
 
 
 def test_an_error_in_text_is_a_line_that_begins_with_it():
@@ -318,13 +343,22 @@ def test_a_document_is_read_from_a_file_or_from_the_output():
     assert listener.said()[1:4] == ("yes", None, 5)
 
 
-@pytest.mark.parametrize("value", [True, None, [1], {"a": 1}, "many", -1, 1e300, float("1e15") * 2])
+@pytest.mark.parametrize("value", [True, None, [1], {"a": 1}, "many", "5X", -1, 1e300, float("1e15") * 2])
 def test_only_sensible_numbers_are_added_up(value):
     listener = Listener(plain(output="jsonl", tokens=[{"path": "n", "which": "sum"}], money=[{"path": "n"}]))
     listener.hear(json.dumps({"n": value}))
     assert listener.said().tokens is None and listener.said().money is None
     listener.hear(json.dumps({"n": 2}))
     assert listener.said().tokens == 2
+    listener.hear(json.dumps({"n": value}))
+    assert listener.said().tokens == 2
+
+
+@pytest.mark.parametrize("value", [0, 1e15, "$3.", " 4;"])
+def test_a_number_may_be_nothing_or_much_and_stand_in_a_sentence(value):
+    listener = Listener(plain(output="jsonl", tokens=[{"path": "n"}]))
+    listener.hear(json.dumps({"n": value}))
+    assert listener.said().tokens == {0: 0, 1e15: 10**15, "$3.": 3, " 4;": 4}[value]
 
 
 @pytest.mark.parametrize("session", ["", "-x", "a\nb", "x" * 5000])
@@ -358,6 +392,16 @@ def test_memory_is_bounded():
     assert len(said.result) == MAX_KEPT and len(said.errors) == 20
     assert len(said.complaints) <= MAX_COMPLAINTS and len(said.tail) <= MAX_COMPLAINTS
     assert all(len(error) <= MAX_COMPLAINTS for error in said.errors)
+
+
+def test_of_many_complaints_the_last_are_kept_whole_and_of_a_very_long_one_the_end():
+    listener = Listener(plain())
+    lines = [f"{number:0127}" for number in range(200)]
+    for line in lines:
+        listener.hear(line, is_error=True)
+    assert listener.said().complaints == "\n".join(lines[-MAX_COMPLAINTS // 128 :])
+    listener.hear("b" + "e" * MAX_COMPLAINTS, is_error=True)
+    assert listener.said().complaints == "e" * MAX_COMPLAINTS
 
 
 def test_nothing_said_is_nothing_known():
