@@ -56,7 +56,7 @@ def test_every_agent_that_can_resume_gets_its_session(name):
 def test_what_an_agent_cannot_do_is_said():
     assert not shipped_profile("mini").resume and "no sessions" in " ".join(shipped_profile("mini").cannot)
     assert "no sessions" in " ".join(shipped_profile("aider").cannot)
-    with pytest.raises(BadProfile, match="cannot resume"):
+    with pytest.raises(BadProfile, match="'mini' cannot be used: it cannot resume a session"):
         call(shipped_profile("mini"), places(session="s"))
 
 
@@ -86,14 +86,18 @@ def test_without_a_model_what_names_it_is_left_out():
 
 @pytest.mark.parametrize("session", ["", "-x", "--last", "a\nb", "a\0", "x" * 5000])
 def test_a_session_that_could_do_harm_is_refused(session):
-    with pytest.raises(BadProfile, match="session"):
+    with pytest.raises(BadProfile) as caught:
         call(shipped_profile("codex"), places(session=session))
+    said = f"{session!r:.60} cannot be the id of a session"
+    assert str(caught.value) == f"The agent 'codex' cannot be used: {said}."
+    assert "x" * 4096 in call(shipped_profile("codex"), places(session="x" * 4096)).argv
 
 
 def test_a_prompt_that_no_command_line_can_hold_is_refused():
     with pytest.raises(TooLarge) as caught:
         call(shipped_profile("mini"), places("x" * (MAX_ARGUMENT + 1)))
-    assert "stdin" in caught.value.advice
+    assert "stdin" in caught.value.advice and str(caught.value).startswith("The prompt for mini ")
+    assert "x" * MAX_ARGUMENT in call(plain(), places("x" * MAX_ARGUMENT)).argv
     with pytest.raises(BadInput, match="zero byte"):
         call(shipped_profile("mini"), places("a\0b"))
     assert len(call(shipped_profile("codex"), places("x" * 10**6)).stdin) == 10**6
@@ -116,27 +120,28 @@ def test_a_profile_may_be_like_a_shipped_one():
 
 WRONG = {
     "no start": ({}, "start"),
-    "empty start": ({"start": []}, "`start` names no program"),
-    "empty program": ({"start": ["", "{prompt}"]}, "`start` names no program"),
-    "placeholder as program": ({"start": ["{prompt}"]}, "program itself"),
+    "empty start": ({"start": []}, "used: `start` names no program."),
+    "empty program": ({"start": ["", "{prompt}"]}, "used: `start` names no program."),
+    "placeholder as program": ({"start": ["{prompt}"]}, "used: the program itself cannot be a placeholder."),
     "start is text": ({"start": "x {prompt}"}, "agents.mine.start"),
     "unknown key": ({"start": ["x", "{prompt}"], "starts": 1}, "starts"),
     "bad output": ({"start": ["x", "{prompt}"], "output": "yaml"}, "agents.mine.output"),
     "bad rule": ({"start": ["x", "{prompt}"], "result": [{"pth": "a"}]}, "agents.mine.result"),
-    "bad like": ({"like": "gpt"}, "codex"),
+    "bad like": ({"like": "g" * 99}, f"used: `like` is {repr('g' * 99)[:60]}, which is none of {', '.join(shipped())}."),
     "like is no text": ({"like": ["codex"]}, "like"),
-    "a name": ({"name": "x", "start": ["x", "{prompt}"]}, "title"),
-    "no prompt": ({"start": ["x"]}, "{prompt} must stand in `start`"),
-    "prompt twice": ({"start": ["x", "{prompt}"], "prompt_by": "stdin"}, "standard input"),
+    "a name": ({"name": "x", "start": ["x", "{prompt}"]}, "used: `name` is given by the title of its table."),
+    "no prompt": ({"start": ["x"]}, "used: {prompt} must stand in `start`."),
+    "prompt twice": ({"start": ["x", "{prompt}"], "prompt_by": "stdin"}, "used: {prompt} goes to the standard input, so it must not stand in `start`."),
     "no prompt to resume": (
         {"start": ["x", "{prompt}"], "resume": ["x", "{session}"], "session_is": "s"},
-        "in `resume`",
+        "used: {prompt} must stand in `resume`.",
     ),
-    "session too early": ({"start": ["x", "{prompt}", "{session}"]}, "there is none yet"),
-    "session forgotten": ({"start": ["x", "{prompt}"], "resume": ["x", "{prompt}"]}, "does not say {session}"),
-    "session unknown": ({"start": ["x", "{prompt}"], "resume": ["x", "{prompt}", "{session}"]}, "find its id"),
-    "zero byte": ({"start": ["x", "{prompt}", "\0"]}, "zero byte"),
-    "bad variable": ({"start": ["x", "{prompt}"], "env": {"A=B": "1"}}, "env"),
+    "session too early": ({"start": ["x", "{prompt}", "{session}"]}, "used: `start` asks for {session}, and there is none yet."),
+    "session forgotten": ({"start": ["x", "{prompt}"], "resume": ["x", "{prompt}"]}, "used: `resume` does not say {session}."),
+    "session unknown": ({"start": ["x", "{prompt}"], "resume": ["x", "{prompt}", "{session}"]}, "used: `resume` needs `session` to find its id."),
+    "zero byte": ({"start": ["x", "{prompt}", "\0"]}, "used: a command line cannot hold a zero byte."),
+    "bad variable": ({"start": ["x", "{prompt}"], "env": {"A=B": "1"}}, "used: `env` holds a name that no variable can have."),
+    "no variable": ({"start": ["x", "{prompt}"], "env": {"": "1"}}, "used: `env` holds a name that no variable can have."),
 }
 
 
@@ -145,7 +150,27 @@ def test_a_wrong_profile_is_refused_by_its_key(name):
     table, words = WRONG[name]
     with pytest.raises(BadProfile) as caught:
         profile_from(table, "mine")
-    assert words in str(caught.value) and "'mine'" in str(caught.value) and "like" in caught.value.advice
+    assert words in str(caught.value) and caught.value.name == "mine"
+    assert str(caught.value) == f"The agent 'mine' cannot be used: {caught.value.problem}."
+    assert caught.value.advice.startswith("Its keys are like, start, prompt_by, resume, ")
+
+
+def test_a_very_long_name_is_cut_short_in_what_is_said_of_it():
+    with pytest.raises(BadProfile) as caught:
+        profile_from({"start": []}, "n" * 99)
+    assert str(caught.value) == f"The agent '{'n' * 59} cannot be used: `start` names no program."
+
+
+def test_a_right_profile_of_ones_own_is_taken_as_it_is():
+    profile = plain(resume=["x", "{prompt}", "{session}"], session_is="{folder}/{cwd}/{report}", env={"A": "1"})
+    assert profile.env == {"A": "1"}
+    assert call(profile, places()) == (("x", "Do it."), None, "/s//w//s/report.json")
+    assert call(profile, places(session="s")) == (("x", "Do it.", "s"), None, "s")
+
+
+def test_a_prompt_goes_where_the_profile_says():
+    assert call(plain(prompt_by="file"), places()) == (("x", "/s/prompt.txt"), None, None)
+    assert call(plain(start=["x"], prompt_by="stdin"), places("a\ud800")) == (("x",), b"a?", None)
 
 
 # --- what they say
@@ -244,11 +269,11 @@ def test_what_an_agent_is_at_can_be_shown(name):
 
 def test_a_path_goes_through_lists_by_number():
     found = []
-    for path in ("a.1", "a.2", "a.x", "a.1.b", "a.99999999999999"):
+    for path in ("a.1", "a.2", "a.x", "a.1.b", "a.99999999999999", "a.0000000009", "a.000000009"):
         listener = Listener(plain(output="jsonl", progress=[{"path": path}]))
         listener.hear('{"a": ["no", "yes"]}')
         found.append(listener.progress)
-    assert found == ["yes", "", "", "", ""]
+    assert found == ["yes", *[""] * 6]
 
 
 def test_an_error_of_claude_is_one_only_if_it_says_so():
@@ -266,6 +291,31 @@ def test_text_is_read_after_its_words_and_its_end_is_the_result():
     assert said.money == pytest.approx(0.03) and said.result.endswith("done") and said.complaints == "warned"
 
 
+def test_in_text_a_value_stands_behind_the_first_of_its_words_and_an_object_is_text():
+    finds = [{"after": "R: ", "which": "join"}, {"path": "a"}]
+    listener = Listener(plain(result=finds, money=[{"after": "Cost: "}]))
+    for line in ("R: one", "R: two", '{"a": "b"}', "Cost: 1 Cost: 2"):
+        listener.hear(line)
+    said = listener.said()
+    assert (said.result, said.money) == ("one\ntwo", 1.0)
+    assert said.tail == 'R: one\nR: two\n{"a": "b"}\nCost: 1 Cost: 2'
+
+
+def test_an_object_on_a_line_of_its_own_is_read_whatever_stands_before_it_and_up_to_a_length():
+    def heard(line):
+        listener = Listener(plain(output="jsonl", result=[{"path": "t", "where": {"bad": "false"}}, {"path": "u"}]))
+        listener.hear(line)
+        return listener.said().result
+
+    assert heard(' \t{"t": "x", "bad": false, "u": "y"}') == "x\ny"
+    assert heard('{"t": "x", "bad": true}') == heard('{"t": "x", "bad": 0}') == ""
+    assert heard('{"u": "\ud800"}') == "?"
+    assert heard('{"u": "y"}'.ljust(1 << 20)) == "y" and heard('{"u": "y"}'.ljust((1 << 20) + 1)) == ""
+    document = Listener(plain(output="json", result=[{"path": "u"}]))
+    document.hear('{"u": "\ud800"}')
+    assert document.said().result == "?"
+
+
 def test_an_error_in_text_is_a_line_that_begins_with_it():
     listener = Listener(shipped_profile("aider"))
     limit = "litellm.RateLimitError: RateLimitError: OpenAIException - slow down"
@@ -276,7 +326,7 @@ def test_an_error_in_text_is_a_line_that_begins_with_it():
 
 def test_what_an_agent_has_to_know_beside_its_prompt_ends_it():
     told = hinted(shipped_profile("aider"), "Do it.\n")
-    assert told.startswith("Do it.\n\n") and told.endswith(f"{BEGIN} and {END}.\n")
+    assert told == f"Do it.\n\n{shipped_profile('aider').hint}\n" and told.endswith(f"{BEGIN} and {END}.\n")
     assert hinted(shipped_profile("codex"), "Do it.\n") == "Do it.\n"
 
 
@@ -293,13 +343,22 @@ def test_a_document_is_read_from_a_file_or_from_the_output():
     assert listener.said()[1:4] == ("yes", None, 5)
 
 
-@pytest.mark.parametrize("value", [True, None, [1], {"a": 1}, "many", -1, 1e300, float("1e15") * 2])
+@pytest.mark.parametrize("value", [True, None, [1], {"a": 1}, "many", "5X", -1, 1e300, float("1e15") * 2])
 def test_only_sensible_numbers_are_added_up(value):
     listener = Listener(plain(output="jsonl", tokens=[{"path": "n", "which": "sum"}], money=[{"path": "n"}]))
     listener.hear(json.dumps({"n": value}))
     assert listener.said().tokens is None and listener.said().money is None
     listener.hear(json.dumps({"n": 2}))
     assert listener.said().tokens == 2
+    listener.hear(json.dumps({"n": value}))
+    assert listener.said().tokens == 2
+
+
+@pytest.mark.parametrize("value", [0, 1e15, "$3.", " 4;"])
+def test_a_number_may_be_nothing_or_much_and_stand_in_a_sentence(value):
+    listener = Listener(plain(output="jsonl", tokens=[{"path": "n"}]))
+    listener.hear(json.dumps({"n": value}))
+    assert listener.said().tokens == {0: 0, 1e15: 10**15, "$3.": 3, " 4;": 4}[value]
 
 
 @pytest.mark.parametrize("session", ["", "-x", "a\nb", "x" * 5000])
@@ -333,6 +392,16 @@ def test_memory_is_bounded():
     assert len(said.result) == MAX_KEPT and len(said.errors) == 20
     assert len(said.complaints) <= MAX_COMPLAINTS and len(said.tail) <= MAX_COMPLAINTS
     assert all(len(error) <= MAX_COMPLAINTS for error in said.errors)
+
+
+def test_of_many_complaints_the_last_are_kept_whole_and_of_a_very_long_one_the_end():
+    listener = Listener(plain())
+    lines = [f"{number:0127}" for number in range(200)]
+    for line in lines:
+        listener.hear(line, is_error=True)
+    assert listener.said().complaints == "\n".join(lines[-MAX_COMPLAINTS // 128 :])
+    listener.hear("b" + "e" * MAX_COMPLAINTS, is_error=True)
+    assert listener.said().complaints == "e" * MAX_COMPLAINTS
 
 
 def test_nothing_said_is_nothing_known():

@@ -68,6 +68,13 @@ def test_what_is_blocked_and_what_waits_for_it_is_in_no_batch():
     assert digest_of([blocked]) != digest_of([task("T2", (), ["b"])])
 
 
+@pytest.mark.parametrize(("count", "last"), [(10, "T10, T11"), (11, "T11 and 1 more")])
+def test_of_many_that_wait_ten_are_named_in_the_order_of_their_numbers(count, last):
+    tasks = [task("T1", status="blocked"), *(task(f"T{number}", ["T1"]) for number in range(2, 2 + count))]
+    [sentence] = held_said(held(tasks))
+    assert sentence.startswith("T1 is blocked, and T2, T3, ") and sentence.endswith(f"{last} wait for it")
+
+
 def test_a_task_without_a_file_is_alone_and_holds_nobody_else_up():
     tasks = [task("T1", (), ["a"]), task("T2"), task("T3", (), ["b"]), task("T4", (), [" "])]
     assert names(tasks) == [("T1", "T3"), ("T2",), ("T4",)]
@@ -163,6 +170,7 @@ def test_tasks_of_two_phases_go_by_their_names_unless_asked():
         ("../../a", "../a", True),
         ("../../a", "../../a/b", False),
         ("../a/../b", "../b", False),
+        ("../../a", "a", True),
         ("x/../../a", "../a", False),
     ],
 )

@@ -43,6 +43,7 @@ def test_each_row_is_found_after_each_of_its_stops_and_beats_what_is_less_sure(s
     found = diagnose_reason(code, [Signal("verification", f"first\n{sign.phrases[0].upper()} here\nlast")])
     sure = {one.category: one.confidence for one in SIGNS if code in one.after}
     assert found.confidence >= sign.confidence and sure[found.category] == found.confidence
+    assert (found.code, found.family) == (code, stops.lookup(code).family)
     assert stops.lookup(code).diagnosis.rstrip(".") in found.sentence
     assert found.evidence[0].source == "verification" and "\n" not in found.evidence[0].snippet
 
@@ -87,7 +88,19 @@ def test_what_only_an_agent_said_is_a_guess():
 def test_an_unknown_reason_is_said_to_be_unknown():
     found = diagnose(stopped("made_up"), ["x"])
     assert (found.code, found.category, found.family, found.confidence) == ("made_up", "unknown", "unknown", 0.5)
-    assert found.evidence == (Evidence("stop", "", "x"),)
+    assert found.evidence == (Evidence("stop", "", "x"),) and found.sentence == stops.lookup("made_up").sentence
+
+
+@pytest.mark.parametrize(
+    ("texts", "category"),
+    [
+        (["connection refused", "no space left on device"], "disk_full"),
+        (["rate limit", "invalid api key"], "auth_expired"),
+        (["report does not parse", "rate limit"], "usage_limit"),
+    ],
+)
+def test_the_surest_cause_is_named_and_of_two_the_one_that_stands_first_in_the_table(texts, category):
+    assert diagnose(stopped("worker_failed"), texts).category == category
 
 
 def test_a_run_that_was_cut_off_or_is_done_has_its_reason_too():
@@ -104,6 +117,21 @@ def test_the_log_itself_gives_signals():
     assert list(signals_of(state)) == [
         ("stop", "It broke."), ("step", "E2"), ("step", "E1"), ("effect", "half a file"),
     ]  # fmt: skip
+
+
+def test_what_failed_without_words_and_what_went_well_later_are_no_signals():
+    steps = {"a": StepState(status="failed"), "b": StepState(status="finished", error="E1")}
+    assert list(signals_of(stopped("step_failed", steps=steps))) == []
+
+
+def test_five_of_many_are_shown():
+    steps = {str(number): StepState(status="failed", error=f"E{number}") for number in range(9)}
+    effects = {str(number): EffectState("unknown", "a", evidence=f"U{number}") for number in range(9)}
+    state = stopped("step_failed", steps=steps, effects=effects, effects_open=dict.fromkeys(effects, "a"))
+    assert [text for _, text in signals_of(state)] == [*(f"E{n}" for n in (8, 7, 6, 5, 4)), *(f"U{n}" for n in range(5))]
+    assert [one.snippet for one in diagnose(state).evidence] == ["E8", "E7", "E6", "E5", "E4"]
+    refused = [Signal("step", f"{number}: connection refused") for number in range(9)]
+    assert [one.snippet[0] for one in diagnose_reason("worker_failed", refused).evidence] == list("01234")
 
 
 # --- hostile text
@@ -152,7 +180,28 @@ def test_no_text_changes_what_the_registry_decides(code, texts):
     assert found.sentence.isprintable() and all(one.snippet.isprintable() for one in found.evidence)
 
 
-def test_a_snippet_does_not_begin_in_the_middle_of_a_word():
-    text = "words and " * 60 + "no space left on device"
-    found = diagnose_reason("worker_failed", [Signal("output", text)])
-    assert found.evidence[0].snippet.startswith("... ") and found.evidence[0].snippet.split()[1] in ("words", "and")
+PHRASE = "no space left on device"
+FORTY = "a" * 40
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        (PHRASE, PHRASE),
+        (f"write: {PHRASE}.", f"write: {PHRASE}."),
+        (f"one\ntwo\nwrite: {PHRASE} (28)\nthree\nfour", f"write: {PHRASE} (28)"),
+        (f"first: {PHRASE}\nsecond: {PHRASE}", f"first: {PHRASE}"),
+        (f"before\n{FORTY} 1234567 {PHRASE}", f"{FORTY} 1234567 {PHRASE}"),
+        (f"one cut {FORTY} {PHRASE}", f"one cut {FORTY} {PHRASE}"),
+        (f"one more cut {FORTY} {PHRASE}", f"... cut {FORTY} {PHRASE}"),
+        (f"one more cut, {FORTY} {PHRASE}", f"... cut, {FORTY} {PHRASE}"),
+        (f"one more cut off, {FORTY} {PHRASE}", f"... off, {FORTY} {PHRASE}"),
+        (f"one more cut off {FORTY}12345678 {PHRASE}", f"... {FORTY}12345678 {PHRASE}"),
+        (PHRASE + "b" * 177, PHRASE + "b" * 177),
+        (PHRASE + "b" * 178, PHRASE + "b" * 177 + "..."),
+        (f"{FORTY * 2} {FORTY}123456789{PHRASE}{'b' * 300}", f"... {FORTY}123456789{PHRASE}{'b' * 124}..."),
+    ],
+)
+def test_the_line_of_a_phrase_is_shown_from_a_whole_word_on_with_dots_where_it_goes_on(text, shown):
+    (found,) = diagnose_reason("worker_failed", [Signal("output", text)]).evidence
+    assert found.snippet == shown

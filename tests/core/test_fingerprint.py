@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.core.fingerprint import TIMES, differences, make
+from holdfast.core.fingerprint import TIMES, comparable, differences, make
 
 FACTS = st.dictionaries(st.text("abc:", min_size=1, max_size=3), st.text("xy", max_size=2), max_size=6)
 
@@ -38,6 +38,19 @@ def test_digests_are_shown_by_their_beginning_and_long_values_cut():
     assert differences({}, {"x": f"/bin/agent {one}"}) == ["x was added: /bin/agent aaaaaaaaaaaa"]
     assert len(differences({}, {"x": "y" * 10_000})[0]) < 200
     assert differences({}, {"x": "G" * 64}) == [f"x was added: {'G' * 64}"]
+    assert differences({}, {"x": "X" * 64}) == [f"x was added: {'X' * 64}"]
+
+
+def test_a_value_is_shown_as_it_is_up_to_a_length():
+    assert differences({}, {"x": "a  b\tc"}) == ["x was added: a  b\tc"]
+    whole, longer = "y" * 160, "y" * 161
+    assert differences({"x": whole}, {"x": longer}) == [f"x changed from {whole} to {whole}..."]
+
+
+def test_an_older_fingerprint_is_not_held_against_what_it_never_looked_for():
+    now = {"fingerprint": "2", "python": "3.12", "lockfile:a": "1", "lockfile:b": "2", "agent:mine": "/bin/mine"}
+    assert comparable({"lockfile:a": "0"}, now) == {"python": "3.12", "lockfile:a": "1"}
+    assert comparable({"fingerprint": "1"}, now) == now
 
 
 @given(FACTS, FACTS)

@@ -49,7 +49,7 @@ def test_every_stop_advises_at_most_three_commands_and_all_of_them_parse(stop):
     assert 1 <= len(handed.actions) <= 3
     assert all(parses(action.command) and action.title and action.why for action in handed.actions)
     assert (handed.resume_command is not None) == stop.resumable
-    assert handed.resume_command is None or parses(handed.resume_command)
+    assert handed.resume_command in (None, "holdfast resume run-1")
 
 
 def test_a_run_that_waits_says_until_when():
@@ -77,6 +77,59 @@ def test_the_page_of_every_stop_is_short(stop):
     assert page.startswith(f"# {stop.title}\n") and f"exit code {stop.exit_code}" in page
 
 
+PAGE = """\
+# {title}
+
+{sentence}
+
+- run: `run-1`
+- title: `a title`
+- reason: `worker_failed` (worker, exit code {exit_code})
+- at: `2026-01-01T00:00:00.000000Z`
+- batch: `b1`
+- task: `t1`
+- phase: `test`
+- `done`: 3
+
+## Diagnosis: `disk_full`, confidence 0.95
+
+- `step`: `no space left on device`
+
+## Next
+
+1. {first}
+2. {second}
+3. {third}
+
+## Last lines (text of the agent, not advice)
+
+```text
+one
+two
+```
+
+## Kept
+
+- `diff`: `abc`
+"""
+
+
+def test_the_whole_page_of_a_stop():
+    context = Context(AT, "b1", "t1", "test", ("one", "two"), {"diff": "abc"}, {"done": 3})
+    handed = hand("worker_failed", [Signal("step", "no space left on device")], context)
+    first, second, third = (f"{action.title}: `{action.command}`" for action in handed.actions)
+    assert to_markdown(handed) == PAGE.format(
+        title=handed.stop.title, sentence=handed.diagnosis.sentence, exit_code=handed.stop.exit_code,
+        first=first, second=second, third=third,
+    )  # fmt: skip
+
+
+def test_the_page_of_a_stop_that_says_nothing_ends_with_what_to_do():
+    page = to_markdown(hand("stalled"))
+    assert "confidence 0.70\n\nNothing but the reason itself is known.\n\n## Next\n" in page
+    assert "## Last lines" not in page and "## Kept" not in page
+
+
 def test_how_a_run_ended():
     ended = {
         code: hand(code).outcome for code in ("complete", "guard_violation", "step_failed", "quota_wait", "stalled")
@@ -99,6 +152,7 @@ def test_an_unknown_effect_is_named_in_the_commands_that_settle_it():
     assert all(parses(action.command) for action in handed.actions)
     only = hand("effect_unknown", effects={"a": effects["a"]}, effects_open={"a": "s"})
     assert only.actions[0].command == "holdfast settle run-1 --done a"
+    assert hand("effect_unknown").actions[0].command == "holdfast show run-1"
 
 
 def test_an_open_question_is_named_in_the_command_that_answers_it():
@@ -179,5 +233,7 @@ def test_a_span_holds_its_text():
 
 
 def test_odd_text_is_kept_in_json_as_it_is():
-    data = json.loads(to_json(hand("stalled", context=Context(AT, task="\ud800\x1b", progress={"done": 3}))))
+    text = to_json(hand("stalled", context=Context(AT, task="\ud800\x1b", progress={"done": 3})))
+    assert text.startswith(b'{\n  "schema_version": 1,\n') and text.endswith(b"\n}\n")
+    data = json.loads(text)
     assert data["progress"] == {"batch": "", "task": "\ud800\x1b", "phase": "", "done": 3}

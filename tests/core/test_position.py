@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.core.line import Commit, Line
-from holdfast.core.matching import Clues, Pair, by_content, by_pair
+from holdfast.core.matching import Clues, Pair, by_content, by_pair, reserved_by_name
 from holdfast.core.position import (
     ORDER,
     Found,
@@ -185,8 +185,41 @@ def test_equal_commits_go_to_equal_milestones_in_turn():
     assert matched(records, values, {"same": ["n1"]}) == set(), "it may be either"
     stamps = Clues(stamps={"a": "then", "c": "later", "n1": "later"})
     assert matched(records, values, {"same": ["n1"]}, stamps) == {("c2", "n1")}
+    apart = Clues(stamps={"a": "then", "c": "later", "n1": "later", "n2": "other"})
+    assert matched(records, values, {"same": ["n1", "n2"]}, apart) == {("c2", "n1"), ("c0", "n2")}
     assert matched(records, values, {"same": ["n1", "n2"]}) == {("c0", "n1"), ("c2", "n2")}
     assert matched(records, values, {"same": ["n1", "n2", "n3"]}) == {("c0", "n1"), ("c2", "n3")}
+
+
+def test_an_equal_commit_is_told_with_its_reason_and_one_that_may_be_another_with_that_doubt():
+    why = "it has exactly the files that the milestone had"
+    values, equal = {"a": "same", "b": "same"}, {"same": ["n"]}
+    assert list(by_content("tree", [known(0, "a")], values, equal)) == [Found("tree", "strong", "n", 0, "c0", "a", why)]
+    doubt = f"{why}; but another milestone is equal to it, so it may be that one"
+    assert list(by_content("tree", [known(0, "a"), known(1, "b")], values, equal)) == [
+        Found("tree", "weak", "n", 0, "c0", "a", doubt),
+        Found("tree", "weak", "n", 1, "c1", "b", doubt),
+    ]
+
+
+def test_of_commits_that_are_reserved_for_a_milestone_the_newest_is_surely_its():
+    records, values = [known(0, "a"), known(1, "b")], {"a": "same", "b": "same"}
+    held = Clues(reserved=dict.fromkeys(("n1", "n2", "n3"), frozenset("a")))
+    assert matched(records, values, {"same": ["n1", "n2", "n3"]}, held) == {("c0", "n3")}
+
+
+def test_a_commit_with_the_name_of_another_run_is_reserved_for_what_stood_on_that_name():
+    def commit(sha, *named, said=None):
+        return Commit(sha, "t", (), "", said, frozenset(named))
+
+    records = [known(0, "a"), known(1, "b"), known(1, "b2")]
+    there = {"a": commit("a", ("q", "x")), "b": commit("b", ("q", "y"))}
+    mine = commit("n2", ("r", "c1"), said=trailer(1))
+    strange = [commit("n3", ("r", "new"), said=trailer(5)), commit("n4", said=trailer(1, run_id="q")), commit("n5")]
+    commits = [commit("n1", ("q", "x")), mine, *strange]
+    assert reserved_by_name(commits, "r", records, there, own=False) == {"n1": frozenset({"a"})}
+    both = {"n1": frozenset({"a"}), "n2": frozenset({"b", "b2"})}
+    assert reserved_by_name(commits, "r", records, there, own=True) == both
 
 
 def test_an_equal_milestone_of_another_run_takes_its_own_commit_or_makes_the_match_weak():
@@ -213,9 +246,11 @@ def test_what_has_no_value_is_equal_to_nothing():
 
 def test_a_pair_is_strong_only_if_author_and_time_agree():
     pairs = [Pair("a", "x", True), Pair("b", "y", False), Pair("q", "z", True)]
-    assert [(one.sha, one.confidence) for one in by_pair([known(0, "a"), known(1, "b"), known(2, "c")], pairs)] == [
-        ("x", "strong"),
-        ("y", "weak"),
+    why = "git pairs it with the milestone's commit by what it changes,"
+    differs = "but author or time differ, or do not tell it from another milestone"
+    assert list(by_pair([known(0, "a"), known(1, "b"), known(2, "c")], pairs)) == [
+        Found("range_diff", "strong", "x", 0, "c0", "a", f"{why} and both have the same author and time"),
+        Found("range_diff", "weak", "y", 1, "c1", "b", f"{why} {differs}"),
     ]
 
 
@@ -248,6 +283,8 @@ def test_what_is_older_than_the_base_is_left_out_through_merges_too():
     assert [one.sha for one in merged.since("base")] == ["m", "b", "s"]
     assert merged.since("m") == []
     assert len(merged.since(None)) == len(merged.since("unknown")) == 5
+    cut_off = Line([Commit("b", "2", ("a",), "", None), Commit("a", "1", ("unlisted",), "", None)])
+    assert [one.sha for one in cut_off.since("a")] == ["b"]
 
 
 def test_a_commit_that_changes_nothing_is_not_changing():
@@ -283,6 +320,8 @@ def test_the_highest_wins_then_the_better_source_then_the_nearest_commit():
     assert best_of([found(index=1), found("tree", "strong", "b", 2)], history).index == 2
     assert best_of([found("tree", "strong", index=1), found("sidecar", index=1)], history).source == "sidecar"
     assert best_of([found(sha="a"), found(sha="b")], history).sha == "b"
+    history.beyond = frozenset({"far"})
+    assert best_of([found(sha="far"), found(sha="a")], history).sha == "a"
     assert best_of([], history) is None
 
 
@@ -370,7 +409,10 @@ def test_commits_beside_it_merges_and_commits_without_a_change_are_explained():
 
 def test_an_imported_run_is_named_by_its_own_subjects_and_by_nobody_elses():
     theirs = {"b": Said("20260101A", "runr-20260101A-3", 3, "t", "run_specific"), "a": trailer(0, run_id="20260101A")}
-    history = line("c", "b", "a", said=theirs).imported_as("runr-20260101a")
+    listed = line("c", "b", "a", said=theirs)
+    listed.beyond = frozenset({"far"})
+    history = listed.imported_as("runr-20260101a")
+    assert "far" in history
     assert [one.said and one.said.run_id for one in history.commits] == [None, "runr-20260101a", "20260101A"]
     (named,) = by_name([], "runr-20260101a", history)
     assert (named.index, named.sha, named.confidence) == (3, "b", "strong")

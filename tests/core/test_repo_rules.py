@@ -10,19 +10,22 @@ from holdfast.core.events import (
     CheckpointAbandoned,
     CheckpointComplete,
     CheckpointStarted,
+    EnvironmentSeen,
     Event,
     RunFinished,
     RunStarted,
+    ScopeDeclared,
     SnapshotKept,
     SnapshotSettled,
 )
-from holdfast.core.shapes import RunState, WorkspaceState
+from holdfast.core.shapes import RepositoryState, RunState, WorkspaceState
 from holdfast.core.state import evolve, fold, read_snapshot, snapshot
 
 START = RunStarted(mission_id="m")
 BEGUN = CheckpointStarted(
-    checkpoint_id="w", repo="/r", index=0, title="first", branch="refs/heads/main", parent="p", base="b"
-)
+    checkpoint_id="w", repo="/r", index=0, title="first", branch="refs/heads/main", parent="p", base="b",
+    created_at="2026-01-02T03:04:05Z", tier="full", verification_commands=("make test",), body="why",
+)  # fmt: skip
 COMPLETE = CheckpointComplete(
     checkpoint_id="w", snapshot="s", commit="c", tree="t", patch_id="i", sidecar_written=True, left_out=("x: large",)
 )
@@ -35,7 +38,10 @@ def after(*events: Event) -> RunState:
 def test_a_checkpoint_that_was_begun_is_open_and_knows_what_it_will_be():
     state = after(BEGUN)
     assert state.checkpoint_open == "w" and state.checkpoint_id is None
-    assert state.workspaces["w"] == WorkspaceState("/r", 0, "first", "refs/heads/main", "p", "b", seq=2)
+    assert state.workspaces["w"] == WorkspaceState(
+        "/r", 0, "first", "refs/heads/main", "p", "b", seq=2,
+        created_at="2026-01-02T03:04:05Z", tier="full", verification_commands=("make test",), body="why",
+    )  # fmt: skip
 
 
 def test_a_complete_checkpoint_knows_what_was_made_and_is_the_last_one():
@@ -52,6 +58,30 @@ def test_one_that_was_given_up_leaves_no_trace_in_the_state():
     assert (state.checkpoint_open, state.workspaces) == (None, {})
 
 
+SEEN = EnvironmentSeen(artifact="e", repo="/r", head="h", branch="refs/heads/main")
+
+
+def test_a_repository_is_known_as_it_was_first_found_and_its_surroundings_as_they_were_last_seen():
+    state = after(SEEN, EnvironmentSeen(artifact="f", repo="/r", head="later", branch="refs/heads/other"))
+    assert state.repositories == {"/r": RepositoryState("f", "h", "refs/heads/main")}
+
+
+def test_a_repository_that_was_moved_takes_its_milestones_and_what_was_given_up_along():
+    given_up = CheckpointStarted(checkpoint_id="v", repo="/r")
+    elsewhere = CheckpointStarted(checkpoint_id="u", repo="/else")
+    begun = (SEEN, BEGUN, COMPLETE, given_up, CheckpointAbandoned(checkpoint_id="v", why="gone"), elsewhere)
+    state = after(*begun, EnvironmentSeen(artifact="f", repo="/new", formerly="/r"))
+    assert state.repositories == {"/new": RepositoryState("f", "h", "refs/heads/main")}
+    assert {name: made.repo for name, made in state.workspaces.items()} == {"w": "/new", "u": "/else"}
+    assert state.given_up == {"v": "/new"}
+
+
+def test_the_last_scope_is_the_one_that_counts():
+    first = ScopeDeclared(repo="/r", allow=("src/**",), before="b", since="s")
+    known = after(SEEN, first, ScopeDeclared(repo="/r", deny=("docs/**",), before="c", since="t")).repositories["/r"]
+    assert (known.allow, known.deny, known.touched_before, known.scope_since) == ((), ("docs/**",), "c", "t")
+
+
 REFUSED: dict[str, tuple[tuple[Event, ...], Event, str]] = {
     "a second one meanwhile": ((BEGUN,), CheckpointStarted(checkpoint_id="v", repo="/r"), "w is still being made"),
     "the same one again": ((BEGUN, COMPLETE), BEGUN, "w was made before"),
@@ -60,6 +90,7 @@ REFUSED: dict[str, tuple[tuple[Event, ...], Event, str]] = {
     "giving up what was never begun": ((), CheckpointAbandoned(checkpoint_id="w"), "w is not being made"),
     "an end while one is being made": ((BEGUN,), RunFinished(), "still open: w"),
     "settling what was never kept": ((), SnapshotSettled(checkpoint_id="k", settled_as="dropped"), "not kept aside"),
+    "a scope where the run never was": ((SEEN,), ScopeDeclared(repo="/x"), "scope_declared .* never in /x"),
 }
 
 
@@ -73,7 +104,8 @@ def test_what_cannot_follow_is_refused(case):
 def test_work_that_is_kept_aside_is_pending_until_it_is_settled():
     kept = SnapshotKept(checkpoint_id="k", snapshot="s", repo="/r", paths=3)
     assert after(kept).kept_aside == {"k": "s"}
-    assert after(kept, SnapshotSettled(checkpoint_id="k", settled_as="restored")).kept_aside == {}
+    settled = after(kept, SnapshotSettled(checkpoint_id="k", settled_as="restored"))
+    assert (settled.kept_aside, settled.given_up) == ({}, {"k": ""})
     assert after(kept, RunFinished(), SnapshotSettled(checkpoint_id="k", settled_as="dropped")).kept_aside == {}
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.core.spec import Task
-from holdfast.core.spec_graph import read_graph, words
+from holdfast.core.spec import Phase, Task
+from holdfast.core.spec_graph import files_of, read_graph, words
 
 TASKS = [Task(id="T1"), Task(id="T2"), Task(id="T3")]
 CHAIN = {("T2", "T1"), ("T3", "T2")}
@@ -24,10 +24,21 @@ SHAPES = {
             {"id": "c", "tasks": ["T3"], "depends_on": ["b"]},
         ]
     },
+    "B, by tasks in a map": {
+        "phases": [{"id": "a", "tasks": {"T1": {}, "T2": {"depends_on": "T1"}, "T3": {"needs": ["T2"]}}}]
+    },
+    "B, by names beside ids": {
+        "phases": [
+            {"id": "a", "name": "first", "tasks": ["T1"]},
+            {"id": "b", "name": "then", "tasks": ["T2"], "depends_on": "first"},
+            {"id": "c", "task_ids": ["T3"], "depends_on": ["then"]},
+        ]
+    },
     "C": {"phases": [{"name": "a", "tasks": ["T1"]}, {"name": "b", "tasks": ["T2"]}, {"name": "c", "tasks": ["T3"]}]},
     "C, as a map": {"phases": {"a": ["T1"], "b": {"tasks": ["T2"]}, "c": ["T3"]}},
     "D": {"internal": [{"from": "T3", "to": ["T2"]}, {"from": ["T2"], "to": "T1", "reason": "x"}]},
     "D, as arrows": {"edges": ["T1 -> T2", "T2 -> T3", "nothing"]},
+    "edges with ids": {"edges": [{"id": "T9", "needs": "T8", "from": "T2", "to": "T1"}, {"from": "T3", "to": "T2"}]},
     "E": {"spec": "s", "version": "1", "T1": [], "T2": ["T1"], "T3": ["T2"]},
     "F": {"graph": {"T1": [], "T2": ["T1"], "T3": ["T2"]}},
     "G": {"nodes": {"T1": {"name": "x"}, "T2": {"depends_on": ["T1"]}, "T3": {"deps": ["T2"]}}},
@@ -63,6 +74,25 @@ def test_arrows_that_disagree_are_remarked_on():
     assert "Nothing says" in read_graph({"edges": odd}, TASKS).remarks[0]
 
 
+def test_an_arrow_that_nothing_speaks_for_leads_to_what_needs_its_start():
+    odd = [{"from": "T1", "to": "T2"}, {"from": "T3", "to": "T1"}]
+    found = read_graph({"edges": odd}, TASKS)
+    assert (found.needs, len(found.remarks)) == ((("T2", "T1"), ("T1", "T3")), 1)
+
+
+def test_only_an_arrow_from_one_phase_to_another_tells_which_way_they_point():
+    arrows = ["T1 -> T2", "T3 -> T4", "T4 -> T9"]
+    tasks = [Task(id=f"T{number}") for number in range(1, 5)]
+    phases = [{"name": "a", "tasks": ["T2", "T4", "T3"]}, {"name": "b", "tasks": ["T1"]}]
+    found = read_graph({"edges": arrows, "phases": phases}, tasks)
+    assert (found.needs, found.remarks) == ((("T1", "T2"), ("T3", "T4"), ("T4", "T9")), ())
+
+
+def test_a_task_that_needs_itself_does_not_tell_which_way_arrows_point():
+    found = read_graph({"edges": ["T1 -> T1", "T2 -> T3"]}, TASKS)
+    assert found.needs == (("T1", "T1"), ("T3", "T2"))
+
+
 def test_a_phase_does_not_need_what_is_set_aside_in_another():
     tasks = [Task(id="T1"), Task(id="T2", status="deferred"), Task(id="T3")]
     phases = [{"id": "a", "tasks": ["T1", "T2"]}, {"id": "b", "tasks": ["T3"], "depends_on": ["a"]}]
@@ -94,12 +124,40 @@ def test_files_phases_and_batches_are_read_too():
     assert found.files == {"T1": ("x.py", "y.py"), "T2": ("z.py",)}
     assert [(phase.name, phase.tasks, phase.description) for phase in found.phases] == [("First", ("T1", "T2"), "d")]
     assert found.batches == (("T1", "T2"), ("T3",))
-    assert read_graph({"batches": {"1": ["T1"]}, "tasks": [{"id": "T1", "file": "q"}]}, TASKS).files == {"T1": ("q",)}
+    mapped = read_graph({"batches": {"1": ["T1"]}, "tasks": [{"id": "T1", "file": "q"}]}, TASKS)
+    assert (mapped.files, mapped.batches) == ({"T1": ("q",)}, (("T1",),))
     assert read_graph({"batches": "none", "phases": "none", "edges": "none"}, TASKS).batches == ()
+
+
+def test_a_phase_knows_its_name_its_tasks_and_what_is_to_be_reached():
+    reached = {"description": "It runs.", "criteria": ["tests pass", " ", 3, "docs "]}
+    rows = [
+        {"title": "First", "id": "a", "tasks": {"T1": {}, "T2": None}, "checkpoint": reached},
+        {"id": "b", "description": "said", "checkpoint": {"description": "not said", "criteria": "x"}},
+        {"name": "c", "tasks": 3, "checkpoint": "soon"},
+    ]
+    assert read_graph({"phases": rows}, TASKS).phases == (
+        Phase("First", ("T1", "T2"), "It runs.", ("tests pass", "docs")),
+        Phase("b", (), "said", ()),
+        Phase("c", (), "", ()),
+    )
+    assert [one.name for one in read_graph({"phases": {"a": ["T1"], "b": {"tasks": []}}}, TASKS).phases] == ["a", "b"]
+
+
+@pytest.mark.parametrize(
+    ("files", "named"),
+    [
+        ({"path": "a.py", "why": "x"}, ("a.py",)),
+        ({"create": ["a.py", "b.py"], "change": "c"}, ("a.py", "b.py", "c")),
+        ({"a.py": "create", "src/b": "change", "Makefile": "d"}, ("a.py", "src/b", "d")),
+    ],
+)
+def test_files_are_read_with_what_becomes_of_them(files, named):
+    assert files_of({"files": files}) == named
 
 
 def test_names_are_read_from_anything_that_holds_names():
     assert words("a, b,,") == ("a", "b")
     assert words(["a", {"id": "b"}, {"path": "c"}, {}, None, ["d"]]) == ("a", "b", "c", "d")
-    assert words([{"file": "a.py", "action": "create"}]) == ("a.py",)
+    assert words([{"file": "a.py", "action": "create"}, {"name": "b"}]) == ("a.py", "b")
     assert words(None) == ()

@@ -32,6 +32,8 @@ SAID = Said(RUN, ID, 2, "Add the parser", "trailer")
 def test_trailers_in_the_last_paragraph_name_a_checkpoint():
     assert read_message(f"Add the parser\n\n{BLOCK}") == SAID
     assert read_message(f"Add the parser\n\nWhy it was needed.\n\n{BLOCK}\n\n") == SAID
+    assert read_message(f"\n \nAdd the parser\n\n{BLOCK}") == SAID
+    assert read_message("Title\n\nHoldfast-Checkpoint: a") == Said(None, "a", None, "Title", "trailer")
 
 
 @pytest.mark.parametrize(
@@ -40,6 +42,7 @@ def test_trailers_in_the_last_paragraph_name_a_checkpoint():
         f"Signed-off-by: A <a@b>\n{BLOCK}Co-authored-by: B <b@c>",
         f"{BLOCK}(cherry picked from commit {'a' * 40})",
         f"Reviewed-by: somebody with\n  a long name\n{BLOCK}",
+        f"Reviewed-by: somebody with\n\ta long name\n{BLOCK}",
         BLOCK.replace(": ", ":"),
         BLOCK.replace(": ", " :   "),
         BLOCK.replace("Holdfast", "HOLDFAST"),
@@ -101,6 +104,38 @@ def test_of_messages_that_were_joined_oldest_first_the_last_counts_and_newest_fi
 
 
 @pytest.mark.parametrize(
+    "earlier",
+    [
+        f"Holdfast-Run: {RUN}\nHoldfast-Checkpoint: a",
+        f"Holdfast-Run: {RUN}\nHoldfast-Checkpoint: a\nHoldfast-Milestone: x",
+        f"Holdfast-Run: {RUN}\nHoldfast-Milestone: 9",
+        "Holdfast-Run: run-2\nHoldfast-Checkpoint: a\nHoldfast-Milestone: 9",
+    ],
+)
+def test_a_block_that_names_no_later_milestone_of_the_run_undoes_nothing(earlier):
+    assert read_message(f"Add the parser\n\n{earlier}\n\n{BLOCK}") == SAID
+
+
+@pytest.mark.parametrize(
+    ("message", "why"),
+    [
+        ("", "it is empty"),
+        ("Fix", "neither its subject nor its trailers name one"),
+        (f"Fix\n\n{BLOCK}", "its trailers name it"),
+        (f"Fix\n\n{BLOCK}Holdfast-Run: b", "its trailers name two different checkpoints, as after a squash"),
+        ("Fix\n\nHoldfast-Run: /", "its trailers are damaged"),
+        ("Fix\n\nHoldfast-Milestone: 1", "its trailers name neither a run nor a checkpoint"),
+        (f"Fix\n\n{BLOCK.replace(': 2', ': 3')}\n{BLOCK}",
+         "it holds the trailers of a later milestone too, as after a squash"),
+        ("chore(agent): checkpoint milestone 1", "its subject names it"),
+        ("chore(runr): checkpoint / milestone 1", "its subject is damaged"),
+    ],
+)  # fmt: skip
+def test_it_is_told_why_a_message_names_what_it_names(message, why):
+    assert explain(message) == why
+
+
+@pytest.mark.parametrize(
     "line",
     [
         "Holdfast-Checkpoint: ../../x",
@@ -115,6 +150,7 @@ def test_of_messages_that_were_joined_oldest_first_the_last_counts_and_newest_fi
         "Holdfast-Checkpoint: a\nHoldfast-Milestone: 1.0",
         "Holdfast-Checkpoint: a\nHoldfast-Milestone: 99999999999999999999",
         "Holdfast-Checkpoint: a\nHoldfast-Milestone: ²",
+        "Holdfast-Checkpoint: a\nHoldfast-Milestone: 1\n  2",
         "Holdfast-Milestone: 1",
     ],
 )
@@ -164,12 +200,33 @@ def test_trailers_that_a_message_quotes_at_its_end_stay_out_of_the_block():
 
 
 @pytest.mark.parametrize(
-    ("message", "run_id", "checkpoint_id", "index"),
-    [("", RUN, ID, 0), (" \n", RUN, ID, 0), ("x", "a b", ID, 0), ("x", RUN, "a\nb", 0), ("x", RUN, ID, -1)],
+    ("message", "run_id", "checkpoint_id", "index", "said"),
+    [
+        ("", RUN, ID, 0, "A milestone cannot be committed without a message."),
+        (" \n", RUN, ID, 0, "A milestone cannot be committed without a message."),
+        ("x", "a b", ID, 0, "The run id "),
+        ("x", RUN, "a\nb", 0, "The checkpoint id "),
+        ("x", RUN, ID, -1, "-1 cannot be the number of a milestone."),
+        ("x", RUN, ID, 2**31, "2147483648 cannot be the number of a milestone."),
+    ],
 )
-def test_what_could_not_be_read_back_is_refused(message, run_id, checkpoint_id, index):
-    with pytest.raises(HoldfastError):
+def test_what_could_not_be_read_back_is_refused(message, run_id, checkpoint_id, index, said):
+    with pytest.raises(HoldfastError) as caught:
         with_trailers(message, run_id, checkpoint_id, index)
+    assert str(caught.value).startswith(said)
+
+
+def test_a_refusal_says_what_to_give_instead():
+    for message, index, advice in (("", 0, "Give it a title."), ("x", -1, "Count milestones from 0.")):
+        with pytest.raises(HoldfastError) as caught:
+            with_trailers(message, RUN, ID, index)
+        assert caught.value.advice == advice
+
+
+def test_the_highest_number_of_a_milestone_is_read_back():
+    assert read_message(with_trailers("x", RUN, ID, 2**31 - 1)).index == 2**31 - 1
+    assert read_message(f"chore(agent): checkpoint milestone {2**31 - 1}").index == 2**31 - 1
+    assert read_message(f"chore(agent): checkpoint milestone {2**31}") is None
 
 
 WORDS = st.sampled_from(
@@ -306,6 +363,8 @@ def test_what_names_no_run_names_nothing():
         "chore(agent): checkpoint milestone 2",
         "x\n\nHoldfast-Checkpoint: c",
         "x\n\nHoldfast-Run: \x1b",
+        "x\n\n  Holdfast-Run: run-2\nA: b",
+        "x\n\nXHoldfast-Run: run-2",
     ):
         assert names_in(message) == frozenset()
 

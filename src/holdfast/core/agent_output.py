@@ -172,7 +172,7 @@ def _at(value: Any, path: str) -> Any:
     for key in path.split("."):
         if isinstance(value, dict):
             value = value.get(key)
-        elif isinstance(value, list) and key.isdecimal() and int(key[:9]) < len(value):
+        elif isinstance(value, list) and key.isdecimal() and len(key) < 10 and int(key) < len(value):
             value = value[int(key)]
         else:
             return None

@@ -118,7 +118,7 @@ def _evidence(sign: Sign, texts: Iterable[tuple[str, str, str]]) -> Iterator[Evi
 
 
 def _around(text: str, at: int) -> str:
-    """The line at a place, as far as it is near."""
+    """The line at a place, as far as it is near, with dots where it goes on."""
     middle = min(at, BEFORE)
     near = text[at - middle : at - middle + SNIPPET]
     start = near.rfind("\n", 0, middle) + 1
@@ -126,7 +126,9 @@ def _around(text: str, at: int) -> str:
     cut = "... " if start == 0 and at > middle else ""
     if cut:
         start = near.find(" ", 0, middle) + 1
-    return snippet(cut + near[start : end if end >= 0 else len(near)])
+    if end >= 0:
+        return snippet(cut + near[start:end])
+    return snippet(cut + near[start:] + ("..." if at - middle + SNIPPET < len(text) else ""))
 
 
 def _whole(signals: Iterable[Signal]) -> tuple[Evidence, ...]:

@@ -88,6 +88,9 @@ def _environment_seen(state: RunState, event: EnvironmentSeen) -> None:
     for made in state.workspaces.values():
         if made.repo == event.formerly:
             made.repo = event.repo
+    for name, place in state.given_up.items():
+        if place == event.formerly:
+            state.given_up[name] = event.repo
 
 
 def _scope_declared(state: RunState, event: ScopeDeclared) -> None:
