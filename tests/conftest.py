@@ -73,6 +73,15 @@ def tries():
     return Tries()
 
 
+LONGEST = 80  # characters of a parameter in the name of a test
+
+
+def pytest_make_parametrize_id(val):
+    """A value of ten megabytes is no name: every process of the tests would keep it, and each fork of one copy its pages."""
+    long = isinstance(val, (str, bytes)) and len(val) > LONGEST
+    return f"{val[: LONGEST // 2]!r}, {len(val)} long" if long else None
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items):
     for item in items:
