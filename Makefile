@@ -7,11 +7,14 @@ STAMP := $(VENV)/.installed
 LOCK := requirements/dev.lock
 PEERS := .venv-peers
 MUTATE := .venv-mutate
-JOBS ?= $(shell nproc 2>/dev/null || getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2)
+# tests wait for other processes a sixth of their time, so there are more of them at once than cores
+CORES := $(shell nproc 2>/dev/null || getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2)
+JOBS ?= $(shell expr $(CORES) + \( $(CORES) + 1 \) / 2)
 CODE := $(wildcard src tests bench tools examples)
 ARGS ?=
 
 .DEFAULT_GOAL := help
+unexport PYTHONDONTWRITEBYTECODE  # or every process of a test compiles anew what it loads, and each runner all tests
 .PHONY: help setup demo test check lint types layers dead deps bench crash coverage format lock clean
 
 help: ## list the targets
@@ -65,7 +68,7 @@ crash: $(STAMP) ## the full crash laboratory (a seeded part of it runs in `make 
 	$(BIN)/python -m tests.crash --full $(ARGS)
 	$(BIN)/python -m tests.simulate --seeds 100000
 	$(BIN)/python -m tests.simulate --bugs --seeds 500
-	HOLDFAST_CRASH_SCALE=10 $(BIN)/python -m pytest -m crash tests/stores/test_postgres.py
+	HOLDFAST_CRASH_SCALE=10 HOLDFAST_SWEEP=all $(BIN)/python -m pytest -m crash tests/stores/test_postgres.py
 	HOLDFAST_POINTS=250 $(BIN)/python -m pytest -n $(JOBS) tests/pipeline/test_kill_every_event.py
 	HOLDFAST_FUZZ_SCALE=20 $(BIN)/python -m pytest -n $(JOBS) tests/attacks/test_fuzz.py
 

@@ -5,6 +5,8 @@ import random
 import shutil
 import signal
 import tempfile
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 from pathlib import Path
 
 import pytest
@@ -66,11 +68,30 @@ class Tries:
     def limit(self, few):
         return None if self.whole else few
 
+    def of(self, many, few):
+        return many if self.whole else few
+
 
 @pytest.fixture
 def tries():
     """A part of many points in `make test`. `make crash-ci` runs each test that asks for this, and then with all."""
     return Tries()
+
+
+@pytest.fixture(scope="module")
+def apart():
+    """Runs a function in a small process. What forks a thousand times pays for its own size each time, and we are large."""
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as small:
+        yield lambda function, *args, **options: small.submit(function, *args, **options).result()
+
+
+LONGEST = 80  # characters of a parameter in the name of a test
+
+
+def pytest_make_parametrize_id(val):
+    """A value of ten megabytes is no name: every process of the tests would keep it, and each fork of one copy its pages."""
+    long = isinstance(val, (str, bytes)) and len(val) > LONGEST
+    return f"{val[: LONGEST // 2]!r}, {len(val)} long" if long else None
 
 
 @pytest.hookimpl(tryfirst=True)

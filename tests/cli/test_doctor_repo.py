@@ -63,9 +63,11 @@ def mark(repo, environ):
     """A milestone, and everything that git knows of it committed."""
     holdfast(repo, environ, "init")
     (repo / "a.txt").write_text("a\n")
-    made = told(repo, environ, "checkpoint", "--commit", "a")
+    return told(repo, environ, "checkpoint", "--commit", "a")
+
+
+def test_of_a_milestone_that_was_just_made_there_is_nothing_to_warn(repo, environ, mark):
     assert warned(repo, environ) == []
-    return made
 
 
 def test_a_snapshot_that_was_let_go_can_be_kept_again_until_git_collects_it(repo, environ, mark):

@@ -68,7 +68,7 @@ def is_writable(value: object) -> bool:
 
 @pytest.mark.parametrize("kind", EVENTS, ids=lambda kind: kind.__name__)
 def test_every_event_survives_the_round_trip(kind, tries):
-    @settings(max_examples=tries.limit(30) or 100)
+    @settings(max_examples=tries.limit(15) or 100)
     @given(st.data())
     def check(data):
         fields = {field.name: field for field in msgspec.structs.fields(kind)}

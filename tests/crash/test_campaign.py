@@ -8,8 +8,8 @@ from tests.crash.alone import alone
 from tests.crash.campaign import CAMPAIGN
 
 SEED = int(os.environ.get("HOLDFAST_CRASH_SEED", "20261116"))
-PART = float(os.environ.get("HOLDFAST_CAMPAIGN", "0.03"))
-FEW = 4  # points that are tried in any case
+PART = float(os.environ.get("HOLDFAST_CAMPAIGN", "0.01"))
+FEW = 3  # points that are tried in any case
 MAY_REFUSE = ("bit flips", "zeroed")
 
 

@@ -69,9 +69,9 @@ PLANTED = [
 
 
 @pytest.mark.parametrize(("technique", "bug"), PLANTED, ids=lambda item: item.__name__)
-def test_the_laboratory_finds(technique, bug, skip_or_fail):
+def test_the_laboratory_finds(technique, bug, skip_or_fail, apart):
     skip_or_fail(crashlab.available())
-    report = technique(bug())
+    report = apart(technique, bug())
     assert report.violations or report.counts["refused"]  # after a crash a refusal is a finding too
 
 

@@ -128,7 +128,7 @@ def test_a_kill_at_every_boundary_is_mended_by_the_next_start(template, tmp_path
     assert clean.returncode == 0, clean.stderr
     check(repo, 0)
     assert int(clean.stdout) >= 30
-    points = tries.part(range(1, int(clean.stdout) + 1), 12)
+    points = tries.part(range(1, int(clean.stdout) + 1), 8)
     for point in points:
         killed_and_mended(template, tmp_path, point)
     record_property("told", f"kills between the parts of a checkpoint: {len(points)} points, 0 broken")

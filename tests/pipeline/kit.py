@@ -41,6 +41,13 @@ FOUR: Spec = {
     "T9": ("kit/last.py", ("T5",)),
 }  # batches: T1 and T2 side by side, T3, T5 with a fix, T9
 NOTHING = "import unittest\n\n\nclass Test(unittest.TestCase):\n    def test(self):\n        pass\n"
+CHECK = """
+# unittest, which takes longer to load than all else here, only for tests that test something
+import glob, sys
+if any(open(name).read() != sys.argv[1] for name in glob.glob("tests/test_*.py")):
+    import unittest
+    unittest.main(None, argv=["unittest", "discover", "-q", "-t", ".", "-s", "tests"])
+"""
 QUICK = ('phases = ["implement", "review"]',)
 
 
@@ -280,7 +287,9 @@ def build(
     for name, text in spec_files(spec).items():
         project.write(f"{workshop.FOLDER}/{name}", text)
     project.write("tests/test_nothing.py", NOTHING)
-    toml = project.read("holdfast.toml").replace("[verify]", f"[verify]\n{checks}")
+    tests = json.dumps([sys.executable, "-I", "-S", "-B", "-c", CHECK, NOTHING])
+    toml = re.sub(r"(?m)^tier0 = .*", lambda _: f"tier0 = [{tests}]", project.read("holdfast.toml"))
+    toml = toml.replace("[verify]", f"[verify]\n{checks}")
     for name, script in (others or {}).items():
         path = folder / f"{name}.json"
         whole = {**workshop.script(0), **acts_of(spec), **script}

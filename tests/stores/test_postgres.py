@@ -166,8 +166,8 @@ class Hammer(threading.Thread):
 
 
 @pytest.mark.crash
-def test_a_server_killed_with_9_again_and_again_loses_and_doubles_nothing(record_property):
-    kills = max(1, round(20 * SCALE))
+def test_a_server_killed_with_9_again_and_again_loses_and_doubles_nothing(record_property, tries):
+    kills = max(1, round(tries.of(20, 6) * SCALE))
     chance = random.Random(20260102)
     with PostgresServer() as server, PostgresStore(server.url) as store:
         hammers = [Hammer(store, f"run-{number}") for number in range(4)]
@@ -241,11 +241,13 @@ def cut_points(totals: dict[Direction, int], wanted: int) -> list[tuple[Directio
 
 
 @pytest.mark.crash
-def test_a_connection_cut_at_any_byte_in_either_direction_loses_and_doubles_nothing(url, store, proxy, record_property):
+def test_a_connection_cut_at_any_byte_in_either_direction_loses_and_doubles_nothing(
+    url, store, proxy, record_property, tries
+):
     conversation(through(proxy, url), "run-00000")
     proxy.heal()
     conversation(through(proxy, url), "run-00001")
-    points = cut_points(dict(proxy.passed), round(420 * SCALE))
+    points = cut_points(dict(proxy.passed), round(tries.of(420, 90) * SCALE))
     for number, (way, after) in enumerate(points, 2):
         run_id = f"run-{number:05}"
         proxy.cut(way, after, reset=bool(number % 2))
@@ -297,8 +299,8 @@ def test_an_acquisition_whose_answer_was_lost_is_recognised_when_repeated(url, p
 
 
 @pytest.mark.crash
-def test_a_holder_stopped_beyond_its_lease_cannot_append_when_it_wakes(url, store, record_property):
-    trials = max(1, round(20 * SCALE))
+def test_a_holder_stopped_beyond_its_lease_cannot_append_when_it_wakes(url, store, record_property, tries):
+    trials = max(1, round(tries.of(20, 5) * SCALE))
     for trial in range(trials):
         run_id = f"run-{trial}"
         with Child("hold", url, run_id) as child:
@@ -319,11 +321,13 @@ def test_a_holder_stopped_beyond_its_lease_cannot_append_when_it_wakes(url, stor
 
 @pytest.mark.crash
 @pytest.mark.slow
-def test_two_processes_hand_one_run_over_and_10000_appends_keep_their_order(url, store):
-    with Child("share", url, "run", 5000, 250) as one, Child("share", url, "run", 5000, 250) as other:
+def test_two_processes_hand_one_run_over_and_10000_appends_keep_their_order(url, store, tries):
+    each = tries.of(5000, 1500)
+    turn = each // 20
+    with Child("share", url, "run", each, turn) as one, Child("share", url, "run", each, turn) as other:
         acknowledged = [one.end(), other.end()]
     ops = whole(store, "run")
-    assert len(ops) == 10_000
+    assert len(ops) == 2 * each
     assert sorted(ops) == sorted(acknowledged[0] + acknowledged[1])
     mine = set(acknowledged[0])
     assert [op for op in ops if op in mine] == acknowledged[0]
@@ -332,12 +336,13 @@ def test_two_processes_hand_one_run_over_and_10000_appends_keep_their_order(url,
 
 @pytest.mark.crash
 @pytest.mark.slow
-def test_two_processes_make_10000_appends_to_many_runs(url, store):
-    with Child("many", url, "a", 5000, 10) as one, Child("many", url, "b", 5000, 10) as other:
+def test_two_processes_make_10000_appends_to_many_runs(url, store, tries):
+    each = tries.of(5000, 1500)
+    with Child("many", url, "a", each, 10) as one, Child("many", url, "b", each, 10) as other:
         one.end(), other.end()
     heads = list(store.heads())
     assert len(heads) == 20
-    assert all(len(whole(store, head.run_id)) == 500 for head in heads)
+    assert all(len(whole(store, head.run_id)) == each // 10 for head in heads)
 
 
 def test_two_processes_with_one_lease_are_told_apart_by_the_sequence_number(url, store):

@@ -377,13 +377,13 @@ def conversation(proxied: str, number: int) -> tuple[str, bool]:
 
 
 @pytest.mark.crash
-def test_a_connection_cut_at_any_byte_leaves_row_and_event_or_neither(url, store, proxy, record_property):
+def test_a_connection_cut_at_any_byte_leaves_row_and_event_or_neither(url, store, proxy, record_property, tries):
     sql(url, TABLE.replace("app_box", "public.app_box"))
     conversation(through(proxy, url), 0)
     proxy.heal()
     conversation(through(proxy, url), 1)
     every = [(way, after) for way, total in dict(proxy.passed).items() for after in range(total)]
-    points = sorted(random.Random(11).sample(every, min(len(every), round(150 * SCALE))))
+    points = sorted(random.Random(11).sample(every, min(len(every), round(tries.of(150, 50) * SCALE))))
     for number, (way, after) in enumerate(points, 2):
         proxy.cut(way, after, reset=bool(number % 2))
         run_id, acknowledged = conversation(through(proxy, url), number)
@@ -428,10 +428,10 @@ def test_a_server_killed_with_9_keeps_rows_and_events_together(record_property):
 
 @pytest.mark.crash
 @pytest.mark.parametrize("place", ["in the work", "anywhere"])
-def test_a_process_killed_with_9_leaves_both_or_neither(url, store, place):
+def test_a_process_killed_with_9_leaves_both_or_neither(url, store, place, tries):
     sql(url, TABLE.replace("app_box", "public.app_box"))
     chance = random.Random(4)
-    for trial in range(1 if place == "in the work" else 6):
+    for trial in range(1 if place == "in the work" else tries.of(6, 3)):
         command = [sys.executable, __file__, place, url, str(trial)]
         env = {**os.environ, "PYTHONPATH": os.pathsep.join([SOURCE, str(Path(__file__).parents[2])])}
         with subprocess.Popen(command, env=env, stdout=subprocess.PIPE, text=True) as child:

@@ -429,8 +429,8 @@ def test_a_process_killed_in_the_work_leaves_neither_row_nor_event(tmp_path):
 
 
 @pytest.mark.crash
-def test_a_process_killed_at_any_moment_leaves_both_or_neither(tmp_path, record_property):
-    chance, kills = random.Random(5), 12
+def test_a_process_killed_at_any_moment_leaves_both_or_neither(tmp_path, record_property, tries):
+    chance, kills = random.Random(5), tries.of(12, 5)
     for _ in range(kills):
         ready = multiprocessing.get_context("spawn").Queue()
         process = spawned(transact_for_ever, tmp_path, ready)
@@ -519,22 +519,43 @@ class SplitTransaction(SqlWork):
 
 
 LENT = [str(Path(sqlite_file.__file__).parent / name) for name in ("sqlite_sql.py", "lending.py")]
+
+
+def at_calls(work, points):
+    return crashlab.kill_everywhere(work, limit=points, seed=3)
+
+
+def with_errors(work, points):
+    return crashlab.errno_everywhere(work, limit=points, seed=3)
+
+
+def without_power(work, points):
+    return crashlab.power_loss(work, images=points, seed=3)
+
+
+def at_bytecodes(work, points):
+    return bytecode.bytecode_points(work, SOURCES, "kill", limit=points, seed=3)
+
+
+def interrupted(work, points):
+    return bytecode.bytecode_points(SqlWork(2), LENT, "interrupt", limit=points, seed=3)
+
+
 TECHNIQUES = {
-    "kill at calls": lambda work: crashlab.kill_everywhere(work, limit=120, seed=3),
-    "errno at calls": lambda work: crashlab.errno_everywhere(work, limit=160, seed=3),
-    "power loss": lambda work: crashlab.power_loss(work, images=600, seed=3),
-    "SIGKILL at bytecodes": lambda work: bytecode.bytecode_points(work, SOURCES, "kill", limit=150, seed=3),
-    "KeyboardInterrupt at bytecodes": lambda work: bytecode.bytecode_points(
-        SqlWork(2), LENT, "interrupt", limit=300, seed=3
-    ),
+    "kill at calls": (at_calls, 120, 40),
+    "errno at calls": (with_errors, 160, 50),
+    "power loss": (without_power, 600, 200),
+    "SIGKILL at bytecodes": (at_bytecodes, 150, 50),
+    "KeyboardInterrupt at bytecodes": (interrupted, 300, 60),
 }
 
 
 @pytest.mark.crash
 @pytest.mark.parametrize("technique", TECHNIQUES)
-def test_rows_and_events_survive_together_or_not_at_all(technique, record_property, skip_or_fail):
+def test_rows_and_events_survive_together_or_not_at_all(technique, record_property, skip_or_fail, apart, tries):
     skip_or_fail(crashlab.available())
-    report = TECHNIQUES[technique](SqlWork(4))
+    function, many, few = TECHNIQUES[technique]
+    report = apart(function, SqlWork(4), tries.of(many, few))
     name = f"{technique}, rows of the user"
     record_property("crash", (name, report.points, report.counts, len(report.violations)))
     assert report.violations == [], crashlab.table([report])
@@ -543,9 +564,10 @@ def test_rows_and_events_survive_together_or_not_at_all(technique, record_proper
 
 @pytest.mark.crash
 @pytest.mark.parametrize("technique", ["kill at calls", "power loss"])
-def test_the_laboratory_finds_a_split_transaction(technique, skip_or_fail):
+def test_the_laboratory_finds_a_split_transaction(technique, skip_or_fail, apart):
     skip_or_fail(crashlab.available())
-    assert TECHNIQUES[technique](SplitTransaction(4)).violations
+    function, _, few = TECHNIQUES[technique]
+    assert apart(function, SplitTransaction(4), few).violations
 
 
 # --- messages from another process

@@ -12,7 +12,7 @@ import sys
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 import apsw
 import pytest
@@ -25,6 +25,7 @@ pytestmark = pytest.mark.crash
 HERE = [__file__]
 SLOT = struct.Struct("<Q32s")
 START = bytes(32)
+Apart = Callable[..., Any]
 
 
 class Refused(Exception):
@@ -193,25 +194,26 @@ def clean(report: Report, points: int = 1) -> None:
 # --- bytecode ------------------------------------------------------------------------------------------------------------
 
 
-def test_a_kill_at_any_bytecode_of_the_toy_loses_nothing() -> None:
-    clean(bytecode.bytecode_points(ToyWorkload(), HERE, "kill", limit=120, seed=1, typed=TYPED), 120)
+def test_a_kill_at_any_bytecode_of_the_toy_loses_nothing(apart: Apart) -> None:
+    clean(apart(bytecode.bytecode_points, ToyWorkload(), HERE, "kill", limit=120, seed=1, typed=TYPED), 120)
 
 
-def test_an_interrupt_at_any_bytecode_leaves_objects_that_work_or_refuse() -> None:
-    clean(bytecode.bytecode_points(Patient(), HERE, "interrupt", limit=120, seed=1, typed=TYPED), 120)
+def test_an_interrupt_at_any_bytecode_leaves_objects_that_work_or_refuse(apart: Apart) -> None:
+    clean(apart(bytecode.bytecode_points, Patient(), HERE, "interrupt", limit=120, seed=1, typed=TYPED), 120)
 
 
-def test_an_ack_before_the_commit_is_found_by_a_kill_and_can_be_replayed() -> None:
-    found = bytecode.bytecode_points(Hasty(), HERE, "kill", limit=60, seed=1, typed=TYPED)
+def test_an_ack_before_the_commit_is_found_by_a_kill_and_can_be_replayed(apart: Apart) -> None:
+    found = apart(bytecode.bytecode_points, Hasty(), HERE, "kill", limit=60, seed=1, typed=TYPED)
     assert kinds(found) == {"lost"}
     first = found.violations[0]
-    replayed = bytecode.bytecode_points(Hasty(), HERE, "kill", points=[first.point], typed=TYPED)
+    replayed = apart(bytecode.bytecode_points, Hasty(), HERE, "kill", points=[first.point], typed=TYPED)
     assert [(violation.point, violation.kind) for violation in replayed.violations] == [(first.point, "lost")]
     assert "test_crashlab_points.py" in first.recipe
 
 
-def test_a_transaction_left_open_by_an_interrupt_is_found() -> None:
-    found = bytecode.bytecode_points(Patient(tidy=False), HERE, "interrupt", limit=120, seed=1, typed=(Refused,))
+def test_a_transaction_left_open_by_an_interrupt_is_found(apart: Apart) -> None:
+    work, typed = Patient(tidy=False), (Refused,)
+    found = apart(bytecode.bytecode_points, work, HERE, "interrupt", limit=120, seed=1, typed=typed)
     assert kinds(found) == {"crashed"}
     assert "within a transaction" in found.violations[0].detail
 
@@ -264,13 +266,13 @@ def can_fail_allocations() -> None:
 
 
 @pytest.mark.usefixtures("can_fail_allocations")
-def test_a_failed_allocation_loses_nothing() -> None:
-    clean(memory.memory_points(Patient(), limit=150, seed=1, typed=TYPED), 150)
+def test_a_failed_allocation_loses_nothing(apart: Apart) -> None:
+    clean(apart(memory.memory_points, Patient(), limit=150, seed=1, typed=TYPED), 150)
 
 
 @pytest.mark.usefixtures("can_fail_allocations")
-def test_a_swallowed_memory_error_is_found() -> None:
-    assert "lost" in kinds(memory.memory_points(Deaf(), limit=100, seed=1, typed=TYPED))
+def test_a_swallowed_memory_error_is_found(apart: Apart) -> None:
+    assert "lost" in kinds(apart(memory.memory_points, Deaf(), limit=100, seed=1, typed=TYPED))
 
 
 # --- limits --------------------------------------------------------------------------------------------------------------

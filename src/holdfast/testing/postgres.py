@@ -38,6 +38,7 @@ UNPRIVILEGED = ("postgres", "nobody")
 # EOF on its input means that the test process is gone, however it died
 WATCHDOG = 'read -r line; [ "$line" = done ] && exit 0; kill -QUIT "$1"; sleep 1; kill -KILL "$1"; rm -rf "$2"'
 START_SECONDS = 60.0
+LONGEST = 60  # bytes of a temporary folder
 
 
 class PostgresUnavailable(RuntimeError):
@@ -199,8 +200,10 @@ class PostgresServer:
         return self.folder / "data"
 
     def _make_folder(self) -> Path:
-        # /tmp and not TMPDIR: another user must reach it, and a socket path has at most 107 bytes
-        folder = Path(tempfile.mkdtemp(prefix="holdfast-pg-", dir="/tmp"))
+        # TMPDIR only if another user can reach it and it leaves room for the path of a socket, which has at most 107 bytes
+        chosen = Path(tempfile.gettempdir())
+        fits = len(os.fsencode(chosen)) < LONGEST and _everyone_may_enter(chosen)
+        folder = Path(tempfile.mkdtemp(prefix="holdfast-pg-", dir=chosen if fits else "/tmp"))
         if self._user:
             os.chown(folder, self._user.pw_uid, self._user.pw_gid)
         return folder
