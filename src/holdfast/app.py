@@ -16,7 +16,7 @@ from holdfast import config
 from holdfast.adapters import system
 from holdfast.core.errors import HoldfastError, NotFound, UsageError
 from holdfast.core.ids import SPEC, check_id
-from holdfast.ports import Head, Store, Workspace
+from holdfast.core.values import Head
 from holdfast.stores.sqlite import SqliteStore
 
 if TYPE_CHECKING:
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from holdfast.core.redact import Redactor
     from holdfast.core.state import RunState
     from holdfast.engine.log import RunLog, World
+    from holdfast.ports import Store, Workspace
     from holdfast.stores.postgres import PostgresStore
 
 SHORTEST = 4  # characters that name a run by its beginning or its end

@@ -22,11 +22,11 @@ from holdfast.core.stops import is_resumable
 from holdfast.core.strictness import Strictness, effective_strictness
 from holdfast.engine.book import Options
 from holdfast.engine.run import Run
-from holdfast.ports import Store
 
 if TYPE_CHECKING:
     from holdfast.engine.async_run import AsyncRun
     from holdfast.engine.visit import Visit
+    from holdfast.ports import Store
     from holdfast.testing.killpoints import Killpoints
 
 Confirm = Callable[[str, Sequence[str]], bool]

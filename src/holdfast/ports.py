@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, Self
 
-from holdfast.core.named import NamedTuple
+from holdfast.core.named import NamedTuple, Protocol
 from holdfast.core.values import Append, Head, Lease, Message, Owner, Projection, Record
 
 if TYPE_CHECKING:
-    from typing import Protocol
-
     from holdfast.core.guards import Touched
     from holdfast.core.position import Known
     from holdfast.core.repo_drift import Seen
@@ -18,8 +16,6 @@ if TYPE_CHECKING:
     from holdfast.core.review import Finding
     from holdfast.core.sidecar import Sidecar
     from holdfast.core.spec import Checkpoint, Spec, Status
-else:
-    Protocol = object  # only the type checker reads promises; as classes they would cost every process a millisecond
 
 __all__ = [
     "Agents",

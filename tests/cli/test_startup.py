@@ -42,7 +42,7 @@ with holdfast.run("mission", run_id="run-1") as run:
 """
 NOT_TO_GO_ON = NOT_TO_RECORD | {
     "holdfast.core.checkpoint", "holdfast.core.plan", "holdfast.core.redact", "holdfast.engine.effects", "holdfast.engine.marks",
-    "holdfast.testing", "inspect", "re2", "signal",
+    "holdfast.ports", "holdfast.testing", "inspect", "re2", "signal",
 }  # fmt: skip
 
 

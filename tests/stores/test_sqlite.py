@@ -690,6 +690,48 @@ def test_events_that_do_not_go_forward_end_the_read(resting, monkeypatch):
         list(resting.read("run-1"))
 
 
+def spoil(row, column, value):
+    return (*row[:column], value, *row[column + 1 :])
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "problem"),
+    [
+        (0, 5 << 32 | 1, "out of order"),
+        (0, None, "event 700 of run run-1 has columns of a wrong type"),
+        *[(column, 2.5, "event 700 of run run-1 has columns of a wrong type") for column in range(1, 7)],
+        (6, None, "event 700 of run run-1 has columns of a wrong type"),
+    ],
+)
+def test_what_comes_before_an_event_that_cannot_be_used_is_read(resting, monkeypatch, column, value, problem):
+    page = sqlite.looks.page
+
+    def spoiled(run_id, after, size, reader):
+        base, rows = page(run_id, after, size, reader)
+        wrong = value if column else value and base | 1
+        return base, [spoil(row, column, wrong) if row[0] == base | 700 else row for row in rows]
+
+    monkeypatch.setattr(sqlite.looks, "page", spoiled)
+    seen, events = [], resting.read("run-1")
+    with pytest.raises(StoreUnreadable, match=problem):
+        seen.extend(events)
+    assert [record.seq for record in seen] == list(range(1, 700))
+
+
+def test_a_body_is_read_as_the_bytes_it_is_hashed_by(tmp_path):
+    with open_at(tmp_path) as store, begun(store) as log:
+        log.record(NoteRecorded(text="ß 一 \U0001f40d"))
+        assert [record.body for record in store.read("run-1")][1] == '{"text":"ß 一 \U0001f40d"}'.encode()
+
+
+def test_a_body_that_is_no_text_is_none():
+    connection = apsw.Connection(":memory:")
+    connection.execute("create table loose (place integer primary key, kind, version, at, op, hash, body)")
+    connection.execute("insert into loose (body) values ('{}'), (5), (x'7b7d'), (null)")
+    rows = connection.execute(sqlite.SQL["events"].replace("{events}", "loose"), (0, 9, 9)).fetchall()
+    assert [row[6] for row in rows] == [b"{}", None, None, None]
+
+
 # --- a store that can only be read as a copy
 
 

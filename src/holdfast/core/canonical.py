@@ -16,7 +16,7 @@ from holdfast.core.sha import hexdigest
 
 _ATOMS = frozenset({str, int, bool, type(None)})
 MAX_BYTES = 16 * 1024 * 1024
-_encode_sorted = msgspec.json.Encoder(order="sorted").encode  # what rfc8785 does for simple data, twenty times as fast
+encode_sorted = msgspec.json.Encoder(order="sorted").encode  # what rfc8785 does for simple data, twenty times as fast
 
 
 def canonical(value: Any) -> bytes:
@@ -27,7 +27,7 @@ def canonical(value: Any) -> bytes:
 
 def canonical_plain(value: Any) -> bytes:
     """The same for data that is known to be plain."""
-    data = _encode_sorted(value) if is_simple(value) else _dumps(value)
+    data = encode_sorted(value) if is_simple(value) else _dumps(value)
     if len(data) > MAX_BYTES:
         raise TooLarge("The canonical form", len(data), MAX_BYTES)
     return data

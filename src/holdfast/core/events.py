@@ -1,9 +1,8 @@
 """The facts a log can hold. Each class is one event; its wire tag is its name in snake_case. No rules here, only shapes.
 
-An event is for ever: a change of its fields is a new `version`, and `core/wire.py` lifts the old ones.
+An event is for ever: a change of its fields is a new `version`, and `core/wire.py` lifts the old ones. Its annotations are types,
+not text: msgspec would have to compile them before it can read the first event.
 """
-
-from __future__ import annotations
 
 from typing import Any, ClassVar, Literal
 

@@ -8,7 +8,7 @@ from typing import Any
 from holdfast.core.errors import NotCanonical, UsageError, shown
 
 MAX_DEPTH = 100
-_EXACT = 2**53 - 1
+EXACT = 2**53 - 1
 
 
 def check_plain(value: Any, path: str = "$", depth: int = 0) -> None:
@@ -32,14 +32,14 @@ def check_text(what: str, value: object) -> None:
 def _is_surely_plain(value: Any) -> bool:
     """Most data is short text and small numbers, which need no closer look."""
     kind = type(value)
-    return value.isascii() if kind is str else -_EXACT <= value <= _EXACT if kind is int else value is None
+    return value.isascii() if kind is str else -EXACT <= value <= EXACT if kind is int else value is None
 
 
 def are_surely_plain(values: Iterable[Any]) -> bool:
     """The same for many, with no call for each: every step that is done already comes by here."""
     for value in values:
         kind = type(value)
-        if not (value.isascii() if kind is str else -_EXACT <= value <= _EXACT if kind is int else value is None):
+        if not (value.isascii() if kind is str else -EXACT <= value <= EXACT if kind is int else value is None):
             return False
     return True
 

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 
 from holdfast.core.errors import BadRecord, ChainBroken, NewerSchema, NotCanonical, SequenceGap, TooLarge
 from holdfast.core.events import KINDS, Event, Extension
 from holdfast.core.ids import is_kind
+from holdfast.core.named import Protocol
 from holdfast.core.plain import check_plain
 from holdfast.core.sha import of_many, sha256
 from holdfast.core.values import Record

@@ -14,7 +14,7 @@ from contextvars import ContextVar
 from functools import partial
 from time import monotonic
 from types import CodeType, FrameType
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from holdfast.core.drift import Policy
 from holdfast.core.errors import HoldfastError, IllegalEvent, LeaseError, LeaseLost, UsageError
@@ -26,7 +26,9 @@ from holdfast.core.stops import is_resumable, snippet
 from holdfast.core.strictness import Strictness
 from holdfast.engine.log import RunLog
 from holdfast.engine.stopping import NameClash, NotResumable, Stopped, stopped
-from holdfast.ports import Store, Workspace
+
+if TYPE_CHECKING:
+    from holdfast.ports import Store, Workspace
 
 # A part of a run: yields what has to be called or awaited, is sent its result, returns its own.
 Part: TypeAlias = Generator[Callable[[], Any], Any, Any]
@@ -219,11 +221,14 @@ def _caller(work: object, deep: int) -> Place:
         frame: FrameType | None = sys._getframe(deep)
     except ValueError:
         frame = None  # a thread that began with the engine itself
-    while frame is not None and frame.f_code.co_filename.startswith(_OWN_FILES):
+    while frame is not None:
+        code = frame.f_code
+        if not code.co_filename.startswith(_OWN_FILES):
+            break
         frame = frame.f_back
-    if frame is None or frame.f_code.co_filename.startswith(_CALLERS):
+    if frame is None or code.co_filename.startswith(_CALLERS):
         return getattr(work, "__code__", None), 0
-    return frame.f_code, frame.f_lasti
+    return code, frame.f_lasti
 
 
 def _shown(place: Place) -> str:

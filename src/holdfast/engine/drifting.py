@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Mapping, Sequence
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 
@@ -13,6 +13,7 @@ from holdfast.core.canonical import canonical, digest_of
 from holdfast.core.drift import CHOICES, STOP, VERDICTS, policy_for
 from holdfast.core.events import Drift, DriftFound, EffectStarted, StepFinished, StepStarted, Verdict
 from holdfast.core.inputs import compute_input_diff, short_hash
+from holdfast.core.named import Protocol
 from holdfast.core.shapes import FINISHED, EffectState, QuestionState, StepState
 from holdfast.core.wire import decode
 from holdfast.engine.book import Book, Part

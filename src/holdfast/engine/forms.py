@@ -12,10 +12,10 @@ from typing import Any, get_type_hints
 
 import msgspec
 
-from holdfast.core.canonical import digest
+from holdfast.core.canonical import digest, encode_sorted
 from holdfast.core.errors import HoldfastError, NotCanonical, TooLarge, shown
 from holdfast.core.named import NamedTuple
-from holdfast.core.plain import are_surely_plain, check_plain
+from holdfast.core.plain import EXACT, are_surely_plain, check_plain
 
 MAX_INLINE = 32 * 1024
 MAX_ARGUMENTS = 4 * 1024
@@ -113,6 +113,25 @@ def named(what: str, names: tuple[str, ...], args: tuple[Any, ...], kwargs: Mapp
     except NotCanonical as error:
         raise Unstorable(f"The argument {error.path.removeprefix('$.')} of {what}", error.problem) from None
     return given
+
+
+def at_a_glance(names: tuple[str, ...], args: tuple[Any, ...]) -> tuple[dict[str, Any], bytes, bool] | None:
+    """Small numbers and short plain text by name, their canonical form, and whether there is text: what `named` and `canonical`
+    would give, in one pass. Every step that is done already comes by here. None for all else, which needs a closer look.
+    """
+    if len(args) > len(names):
+        return None
+    given, has_text = {}, False
+    for name, value in zip(names, args):  # noqa: B905 - there may be more names
+        kind = type(value)
+        if kind is str:
+            has_text = True
+        is_plain = value.isascii() if kind is str else -EXACT <= value <= EXACT if kind is int else value is None
+        if not (is_plain and name.isascii()):
+            return None
+        given[name] = value
+    clean = encode_sorted(given)
+    return (given, clean, has_text) if len(clean) <= MAX_ARGUMENTS else None
 
 
 def result(what: str, value: Any, declared: Any) -> Form:

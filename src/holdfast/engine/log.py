@@ -6,14 +6,17 @@ A `RunLog` that failed in mid-append does not guess: it reads the log again befo
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from holdfast.core.errors import BadFile, HoldfastError, LogDamaged, NewerSchema, NotFound
 from holdfast.core.events import Event, RunResumed
 from holdfast.core.named import NamedTuple
 from holdfast.core.state import FINISHED, STOPPED, RunState, evolve, projection, seal, snapshot, unseal
+from holdfast.core.values import Append, Head, Lease, Owner, Record
 from holdfast.core.wire import BEGUN, GENESIS, Plainly, Redact, begun_for_many, check_chain, decode, encode
-from holdfast.ports import Append, Head, Lease, Owner, Record, Sql, Store
+
+if TYPE_CHECKING:
+    from holdfast.ports import Sql, Store
 
 TTL = 30.0
 SNAPSHOT_EVERY = 500

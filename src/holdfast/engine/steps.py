@@ -105,11 +105,11 @@ class Steps:
         """One use of the name, and what the step is given. Refuses what could not be stored."""
         self._book.claim(name, work, 2)  # called by a face of the run, which its code calls
         names, declared, code_hash = forms.shape_of(work)
-        arguments: Any = forms.named("step " + name, names, args, kwargs)
-        clean = canonical_plain(arguments)
-        if not _NUMBERS.issuperset(map(type, arguments.values())):
+        glance = None if kwargs else forms.at_a_glance(names, args)
+        arguments: Any
+        arguments, clean, has_text = glance or _closer(name, names, args, kwargs)
+        if has_text:
             clean = self._book.log.redact.body(clean)
-            arguments = forms.kept(arguments)
         if type(declared) is str:
             raise forms.Unstorable(f"The result of step {name}", declared)
         if len(clean) > forms.MAX_ARGUMENTS:
@@ -240,6 +240,17 @@ class Steps:
         if retry_at is not None:
             yield from wait_until(book, retry_at, this.retry.pause(this.attempt))
         return again
+
+
+def _closer(
+    name: str, names: tuple[str, ...], args: tuple[Any, ...], kwargs: Mapping[str, Any]
+) -> tuple[dict[str, Any], bytes, bool]:
+    """What a step is given, by name, its canonical form, and whether it can hold a secret. Refuses what is not plain data."""
+    given = forms.named("step " + name, names, args, kwargs)
+    clean = canonical_plain(given)
+    if _NUMBERS.issuperset(map(type, given.values())):
+        return given, clean, False
+    return forms.kept(given), clean, True
 
 
 def _spare(this: Call) -> Callable[[], tuple[tuple[Any, ...], Mapping[str, Any]]]:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
 
 from holdfast.core.errors import BadInput, BadRecord, HoldfastError, TooLarge, shown
 from holdfast.core.ids import check_op, is_kind
-from holdfast.ports import Append, Lease, Projection, Record
+from holdfast.core.named import Protocol
+from holdfast.core.values import Append, Lease, Projection, Record
 
 MAX_MESSAGE = 16 * 1024
 UNLISTED = "its events are here, but the list of runs lacks it"

@@ -5,10 +5,13 @@ from __future__ import annotations
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from holdfast.core.errors import BadInput, HoldfastError, UsageError, shown
-from holdfast.ports import Append, Lease, Sql
+from holdfast.core.values import Append, Lease
+
+if TYPE_CHECKING:
+    from holdfast.ports import Sql
 
 
 class Lent(ABC):

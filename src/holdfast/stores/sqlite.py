@@ -14,7 +14,7 @@ import apsw
 
 from holdfast.core.errors import LeaseHeld, LeaseLost, NotFound, StoreBusy, StoreUnreadable, TailLost
 from holdfast.core.ids import check_digest, check_id, is_id
-from holdfast.ports import Head, Lease, Message, Owner, Projection, Record
+from holdfast.core.values import Head, Lease, Message, Owner, Projection, Record
 from holdfast.stores import blobs, sqlite_copy, sqlite_file
 from holdfast.stores import sqlite_looks as looks
 from holdfast.stores.grouping import UNLISTED, check_message
@@ -29,7 +29,6 @@ _PAGE = 512
 _LOOKS, _MOMENT = 20, 0.002  # seconds, more with each look
 _LAST = "\uffff"
 _MOST = (1 << 63) - 1
-_EVENT = (int, str, int, str, bytes, bytes, str)
 Found = TypeVar("Found")
 _tuple = tuple.__new__  # what a NamedTuple does in the end, without its frame
 
@@ -283,14 +282,11 @@ class SqliteStore:
         while left and after < SEQ:
             size = _PAGE if left < 0 else min(left, _PAGE)
             base, rows = self._ask(partial(looks.page, run_id, after, size))
-            for row in rows:
-                place, kind, version, at, op, digest, body = row
-                if tuple(map(type, row)) != _EVENT:
-                    raise StoreUnreadable(self.path, f"event {after + 1} of run {run_id} has columns of a wrong type")
-                if place - base <= after:
-                    raise StoreUnreadable(self.path, f"the events of run {run_id} are out of order")
-                after = place - base
-                yield _tuple(Record, (run_id, after, kind, version, at, body.encode(), digest, op.hex()))
+            sound = looks.sound(rows, base + after)
+            yield from looks.records(run_id, base, rows[:sound])
+            after = rows[sound - 1][0] - base if sound else after
+            if sound < len(rows):
+                raise StoreUnreadable(self.path, looks.problem(run_id, rows[sound], after))
             if len(rows) < size:
                 return
             left = left - len(rows) if left > 0 else left

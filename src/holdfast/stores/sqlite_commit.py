@@ -19,7 +19,7 @@ from typing import Any
 import apsw
 
 from holdfast.core.errors import BadRecord, HoldfastError, LeaseLost, OperationReused, SequenceConflict
-from holdfast.ports import Append, Lease, Projection, Record
+from holdfast.core.values import Append, Lease, Projection, Record
 from holdfast.stores.sqlite_tables import SQL, TABLES
 from holdfast.stores.sqlite_writer import SEQ, SHIFT, Writer, one, roll_back
 

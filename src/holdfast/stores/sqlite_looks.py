@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from functools import partial
+from itertools import repeat
+from operator import lt
 from typing import Any
 
+from holdfast.core.values import Record
 from holdfast.stores.sqlite_file import Reader
 from holdfast.stores.sqlite_writer import SEQ, SHIFT, every, on_each, one, roll_back
+
+_EVENT = (int, str, int, str, bytes, bytes, bytes)
+_COLUMNS = [{kind} for kind in _EVENT]
+_record = partial(tuple.__new__, Record)  # what Record(...) does in the end, without its frame
 
 
 def page(run_id: str, after: int, size: int, reader: Reader) -> tuple[int, list[tuple[Any, ...]]]:
@@ -17,6 +25,37 @@ def page(run_id: str, after: int, size: int, reader: Reader) -> tuple[int, list[
         return 0, []
     base, sql = int(row[0]) << SHIFT, reader.tables.of_run(row[0], "events")
     return base, reader.connection.execute(sql, (base | after, base | SEQ, size)).fetchall()
+
+
+def sound(rows: list[tuple[Any, ...]], last: int) -> int:
+    """How many events of a page can be used: all, unless one has a column of a wrong type or does not go forward.
+
+    A page is looked at column by column, because that takes no step of Python for each event.
+    """
+    columns = tuple(zip(*rows, strict=True))
+    if [set(map(type, column)) for column in columns] == _COLUMNS and all(map(lt, (last, *columns[0]), columns[0])):
+        return len(rows)
+    for number, row in enumerate(rows):
+        if not typed(row, _EVENT) or row[0] <= last:
+            return number
+        last = row[0]
+    return len(rows)
+
+
+def records(run_id: str, base: int, rows: list[tuple[Any, ...]]) -> Iterator[Record]:
+    """The events of a sound page of a run."""
+    if not rows:
+        return iter(())
+    places, kinds, versions, times, ops, hashes, bodies = zip(*rows, strict=True)
+    seqs = [place - base for place in places]
+    return map(_record, zip(repeat(run_id), seqs, kinds, versions, times, bodies, hashes, map(bytes.hex, ops)))
+
+
+def problem(run_id: str, row: tuple[Any, ...], after: int) -> str:
+    """What is wrong with an event that is not sound."""
+    if not typed(row, _EVENT):
+        return f"event {after + 1} of run {run_id} has columns of a wrong type"
+    return f"the events of run {run_id} are out of order"
 
 
 def standings(query: str, values: tuple[object, ...], reader: Reader) -> list[tuple[Any, Any]]:

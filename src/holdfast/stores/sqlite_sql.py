@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import apsw
 
 from holdfast.core.errors import BadInput, HoldfastError
-from holdfast.ports import Append, Lease, Sql
+from holdfast.core.values import Append, Lease
 from holdfast.stores.lending import Lent, refused
 from holdfast.stores.sqlite_app import Guard
 from holdfast.stores.sqlite_commit import Committer
 from holdfast.stores.sqlite_file import OF_THE_FILE, is_sound
 from holdfast.stores.sqlite_writer import Writer, roll_back
+
+if TYPE_CHECKING:
+    from holdfast.ports import Sql
 
 _ALLOWED = (
     "Only tables and indexes whose names begin with app_ may be used, without transaction control, pragmas, triggers, "

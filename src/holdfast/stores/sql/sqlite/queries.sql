@@ -104,8 +104,9 @@ select op, hash from {events} where place = ?
 -- name: sighted
 select hash, exists (select 1 from runs where run_no = place >> 32) from {events} where place = ?
 
+-- the body as the bytes it is hashed by: it need not become text in between. What is no text is none
 -- name: events
-select place, kind, version, at, op, hash, body from {events}
+select place, kind, version, at, op, hash, case typeof(body) when 'text' then cast(body as blob) end from {events}
 where place > ? and place <= ? order by place limit ?
 
 -- name: standing
