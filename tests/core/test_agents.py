@@ -113,6 +113,7 @@ def test_a_session_that_we_name_is_known_before_the_start():
 
 
 def test_a_profile_may_be_like_a_shipped_one():
+    assert "codex" in shipped()
     profile = profile_from({"like": "codex", "model": "big"}, "careful")
     assert (profile.name, profile.model, profile.start) == ("careful", "big", shipped_profile("codex").start)
     assert profile_from({"model": "big"}, "codex").start == shipped_profile("codex").start, "its own name is enough"

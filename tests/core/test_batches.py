@@ -28,6 +28,9 @@ def test_each_comes_as_early_as_what_it_needs_allows():
 
 def test_one_file_is_never_touched_twice_in_a_batch():
     assert names([task("T1", (), ["a"]), task("T2", (), ["b", "a"]), task("T3", (), ["b"])]) == [("T1", "T3"), ("T2",)]
+    assert names([task("T1", (), ["a"]), task("T2", (), ["a"]), task("T3", (), ["a", "b"])]) == [
+        ("T1",), ("T2",), ("T3",),
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize(

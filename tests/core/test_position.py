@@ -21,6 +21,7 @@ from holdfast.core.position import (
     choices_for,
     contradicted,
     doubted,
+    linked,
     lost,
     nowhere,
     of_run,
@@ -94,6 +95,27 @@ def test_a_record_counts_if_the_history_contains_its_commit():
     }
 
 
+def test_a_commit_that_a_record_names_is_certain_and_the_reason_says_which_record():
+    (one,) = by_record([known(3, "a", source="sidecar")], line("a"))
+    why = "the sidecar names this commit, and the history contains it"
+    assert one == Found("sidecar", "certain", "a", 3, "c3", None, why)
+
+
+def test_a_mirror_that_names_another_commit_than_the_log_is_believed_only_if_it_was_linked_again():
+    records = [known(0, "a"), known(0, "b", source="sidecar"), known(0, "w", source="sidecar", tree="t")]
+    mirror = found("sidecar", sha="b", checkpoint_id="c0")
+    whole = found("sidecar", sha="w", checkpoint_id="c0")
+    logged, alone = found(sha="b", checkpoint_id="c0"), found("sidecar", sha="b", checkpoint_id="c7")
+    nameless = found("git_log_legacy", checkpoint_id=None)
+    same = found("sidecar", sha="a", checkpoint_id="c0")
+    kept = [whole, logged, alone, nameless, same]
+    assert list(linked([mirror, *kept], records, lambda sha: False)) == [
+        doubted(mirror, "but the log names another, and the sidecar knows no files, or its commit is older than the run"),
+        *kept,
+    ]
+    assert [one.confidence for one in linked([whole, same], records, lambda sha: sha in "aw")] == ["weak", "certain"]
+
+
 # --- rewrites
 
 
@@ -107,6 +129,11 @@ def test_rewrites_are_followed_to_the_commit_that_is_nearest_to_the_tip():
     assert rewritten([("a", "b"), ("a", "c")], line("c", "x", "b")) == [("c", "a")]
     assert rewritten([("a", "b"), ("b", "d"), ("a", "c"), ("c", "d")], line("d")) == [("d", "a")]
     assert rewritten([("b", "c")], line("c")) == []
+
+
+def test_a_rewrite_that_git_recorded_is_certain():
+    (one,) = by_rewrite([known(4, "a")], [("a", "b")], line("b"))
+    assert one == Found("post_rewrite", "certain", "b", 4, "c4", "a", "git recorded the rewrite")
 
 
 def test_a_commit_that_became_itself_did_not_change():
@@ -142,6 +169,27 @@ def test_the_commit_nearest_to_the_tip_is_taken_of_those_that_name_a_checkpoint(
     assert named([], history) == {("n", 1, "strong", None)}
     assert named([known(1, "o")], history) == {("n", 1, "strong", "o")}
     assert "1 older commit in" in next(by_name([], "r", history)).why
+
+
+def test_a_name_is_told_with_its_reason():
+    why = "its message names the run and the milestone"
+    source = "git_log_run_specific"
+    history = line("n", "o", "p", "q", said=dict.fromkeys("nop", trailer(1)))
+    older = f"{why}, and so does that of 2 older commits in this history"
+    assert list(by_name([known(1, "o")], "r", history)) == [Found(source, "strong", "n", 1, "c1", "o", older)]
+    once = line("n", said={"n": trailer(0)})
+    assert list(by_name([], "r", once)) == [Found(source, "strong", "n", 0, "c0", None, why)]
+    unknown = Found(source, "weak", "n", 0, "c0", None, f"{why}; the log does not know it")
+    assert list(by_name([known(1, "o")], "r", once)) == [unknown]
+
+
+def test_a_subject_of_runr_speaks_of_the_record_with_its_number_and_a_trailer_does_not():
+    runr = Said("r", "runr-r-1", 1, "t", "run_specific")
+    records = of_run([known(0, "z"), known(1, "o"), known(1, "s", source="sidecar")], "r")
+    (one,) = by_name(records, "r", line("n", said={"n": runr}))
+    assert (one.checkpoint_id, one.was, one.confidence) == ("c1", "o", "strong")
+    (other,) = by_name(records, "r", line("n", said={"n": runr._replace(kind="trailer")}))
+    assert (other.checkpoint_id, other.was, other.confidence) == ("runr-r-1", None, "weak")
 
 
 def test_a_name_that_the_log_does_not_know_is_weak_and_one_that_no_sidecar_knows_is_not():
@@ -261,9 +309,16 @@ def test_subjects_without_a_run_count_only_if_they_can_be_of_one_run():
     rising = line("b", "a", said={"b": legacy(3), "a": legacy(1)})
     one, why = by_legacy([], "r", rising)
     assert (one.sha, one.index, one.confidence, why) == ("b", 3, "weak", "")
-    assert by_legacy([known(0, "x")], "r", rising)[0] is None
-    assert by_legacy([], "r", line("b", "a", said={"b": legacy(1), "a": legacy(1)}))[0] is None
-    assert by_legacy([], "r", line("b", "a", said={"b": legacy(1), "a": trailer(0, run_id="q")}))[0] is None
+    why = "its subject names the milestone, but no run; it may be another run's"
+    assert one == Found("git_log_legacy", "weak", "b", 3, None, None, why)
+    ours = line("b", "a", said={"b": legacy(1), "a": trailer(0)})
+    assert by_legacy([], "r", ours)[0].sha == "b"
+    assert by_legacy([known(0, "x")], "r", rising) == (
+        None, "the run has records of its own, and they name other commits")
+    assert by_legacy([], "r", line("b", "a", said={"b": legacy(1), "a": legacy(1)})) == (
+        None, "they count more than once from the beginning, so they are of more than one run")
+    assert by_legacy([], "r", line("b", "a", said={"b": legacy(1), "a": trailer(0, run_id="q")})) == (
+        None, "the history names another run too")
     assert by_legacy([], "r", line("b", "a")) == (None, "")
 
 
@@ -331,7 +386,26 @@ def test_a_weak_answer_never_goes_before_a_sure_one_and_is_named_as_a_choice():
     assert (position.index, position.confidence) == (1, "certain")
     assert position.choices == ("Commit b may be milestone 9: so it is.",)
     alone = answer([weak], [], line("b", "a"), [])
-    assert (alone.index, alone.confidence) == (9, "weak") and "confirm" in alone.choices[0]
+    assert (alone.index, alone.confidence) == (9, "weak")
+    assert alone.choices == (
+        "If commit b really is milestone 9 of this run, confirm it.",
+        "If it is not, start from the first milestone.",
+    )
+
+
+def test_the_highest_of_the_weak_are_named_and_not_those_below_the_answer():
+    weak = [found("range_diff", "weak", f"w{index}", index) for index in (0, 1, 3, 2, 5, 4)]
+    position = answer([*weak, found(sha="a" * 40, index=1)], [], line("a" * 40), [])
+    assert position.choices == tuple(f"Commit w{index} may be milestone {index}: so it is." for index in (5, 4, 3))
+    assert position[:6] == ("log", "certain", "a" * 40, 1, "c", None)
+
+
+def test_what_mirrors_place_beyond_the_answer_is_told_apart():
+    strange = [doubted(found("sidecar", sha="b", index=index, checkpoint_id=name), "the log does not know it")
+               for index, name in ((4, "x"), (3, "z"), (3, None), (3, "z"), (1, "y"), (0, "w"))]  # fmt: skip
+    other = found("tree", "weak", "b", 9)
+    position = answer([found(index=1), *strange, other], [known(1, "a")], line("b", "a"), [])
+    assert position.beyond == ((3, None), (3, "z"), (4, "x"))
 
 
 def test_only_what_is_higher_than_the_sure_is_still_looked_for():
@@ -353,21 +427,29 @@ def test_the_reason_names_old_and_new_and_what_is_missing():
 def test_remarks_are_made_once_and_not_too_many():
     why = answer([found()], [], line("a"), ["x", "x", *"abcdef"]).why
     assert why == "Milestone 0 is commit a: so it is; x; a; b; and 4 more remarks of this kind."
+    assert answer([found()], [], line("a"), list("abc")).why == "Milestone 0 is commit a: so it is; a; b; c."
 
 
 def test_nothing_found_has_a_reason_and_choices():
     records = [known(0, "a" * 40), known(1, "b" * 40), known(2, "c" * 40)]
     choices = list(choices_for(records, {"b" * 40, "c" * 40}, {"c" * 40: ["work"]}, ["Something else."]))
-    assert [choice.split(":")[0] for choice in choices[:3]] == [
-        "Milestone 2 was commit cccccccccccc, which is on work",
-        "Milestone 1 was commit bbbbbbbbbbbb, which git still has, on no branch",
-        "Milestone 0 was commit aaaaaaaaaaaa, which git no longer has",
+    assert choices == [
+        "Milestone 2 was commit cccccccccccc, which is on work: switch to that branch, or merge it.",
+        "Milestone 1 was commit bbbbbbbbbbbb, which git still has, on no branch: make a branch there, or pick it.",
+        "Milestone 0 was commit aaaaaaaaaaaa, which git no longer has: restore checkpoint c0, if its snapshot was kept.",
+        "Something else.",
+        "If you know the commit of the last milestone, check it out and confirm it.",
+        "Start from the first milestone.",
     ]
-    assert choices[3] == "Something else." and len(choices) == 6
+    many = list(choices_for([known(9, "z"), *records], (), {"c" * 40: list("abcd")}, []))
+    assert many[0].startswith("Milestone 2 was commit cccccccccccc, which is on a, b, c:") and len(many) == 5
     position = nowhere(lost("r", records, []), choices)
     assert position[:6] == ("none", "none", None, None, None, None)
     assert position.why == "The position of run r is unknown: none of its 3 recorded milestones is in this history."
-    assert "no milestone of it is recorded" in lost("r", [], [])
+    assert position.choices == tuple(choices)
+    assert lost("r", [], ["x", "y"]) == (
+        "The position of run r is unknown: no milestone of it is recorded, and none is in this history; x; y."
+    )
 
 
 # --- what follows the last milestone

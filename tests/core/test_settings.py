@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from holdfast.core import setting_kinds as kinds
 from holdfast.core.errors import BadFile
 from holdfast.core.guards import Scope
 from holdfast.core.settings import FILE, SECTIONS, YOURS, BadSetting, Given, Settings, combine, line_of, parse, read
@@ -164,6 +165,57 @@ def test_what_is_not_allowed_is_named_with_file_line_and_rule(text, line, said):
     assert isinstance(error, BadSetting)
     assert str(error).startswith(f"{FILE}, line {line}: " if "a b" not in text else FILE), error
     assert said in str(error) and error.reason == "bad_input" and error.advice
+
+
+LONG = "x" * 99
+CUT = f"'{'x' * 59}"
+
+
+def rule(kind: kinds.Kind, value: object) -> str:
+    with pytest.raises(ValueError) as caught:
+        kind(value)
+    return str(caught.value)
+
+
+def test_a_number_is_taken_from_its_lowest_to_its_highest():
+    whole = kinds.between(1, 6400)
+    assert [whole(1), whole(6400)] == [1, 6400]
+    for wrong in (0, 6401, True, 1.0, "1"):
+        assert rule(whole, wrong) == "must be a whole number from 1 to 6,400"
+    assert [kinds.amount(0), kinds.amount(0.5), kinds.amount(10**9)] == [0.0, 0.5, 1e9]
+    for wrong in (-0.1, 1e9 + 1, True, "1", None):
+        assert rule(kinds.amount, wrong) == "must be a number from 0 to 1,000,000,000"
+
+
+def test_words_are_taken_once_and_in_their_order():
+    some = kinds.some_of("b", "a", "c")
+    assert [some(["b", "c"]), some(["b", "a", "c"])] == [("b", "c"), ("b", "a", "c")]
+    for wrong in ([], ["a", "b"], ["b", "b"]):
+        assert rule(some, wrong) == "must hold at least one of b, a, c, each once and in this order"
+    assert rule(some, [LONG]) == f'must be "b" or "a" or "c", not {CUT}'
+    assert len(kinds.places(["x"] * 200)) == 200 and rule(kinds.places, ["x"] * 201) == "must be a list of at most 200"
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "said"),
+    [
+        (kinds.flag, 1, "must be true or false"),
+        (kinds.places, ["a//b"], "holds 'a//b', which is not the path of something below the top of the repository"),
+        (kinds.places, ["./b"], "holds './b', which is not the path of something below the top of the repository"),
+        (kinds.places, [f"{LONG}/.."],
+         f"holds {CUT}, which is not the path of something below the top of the repository"),
+        (kinds.patterns, ["/etc"], "is not understood. The pattern '/etc' cannot be used: "
+         "it is not a path below the top of the work tree"),
+        (kinds.command, "", "holds a command without a program"),
+        (kinds.command, f"{LONG}=1 make",
+         f"holds {CUT}, but commands run without a shell: write one command for each, "
+         'or ["sh", "-c", "..."]; put `env` before NAME=value'),
+        (kinds.command, f"{LONG} '", f'holds the command "{LONG[:59]} with a quote that is not closed'),
+        (kinds.command, f"{LONG}\0", f"must hold text, not {CUT}"),
+    ],
+)  # fmt: skip
+def test_the_rule_that_a_value_breaks_is_said_with_the_value_cut_short(kind, value, said):
+    assert rule(kind, value) == said
 
 
 @pytest.mark.parametrize("section", YOURS)

@@ -37,7 +37,8 @@ SHAPES = {
     "C": {"phases": [{"name": "a", "tasks": ["T1"]}, {"name": "b", "tasks": ["T2"]}, {"name": "c", "tasks": ["T3"]}]},
     "C, as a map": {"phases": {"a": ["T1"], "b": {"tasks": ["T2"]}, "c": ["T3"]}},
     "D": {"internal": [{"from": "T3", "to": ["T2"]}, {"from": ["T2"], "to": "T1", "reason": "x"}]},
-    "D, as arrows": {"edges": ["T1 -> T2", "T2 -> T3", "nothing"]},
+    "D, as arrows": {"edges": ["T1 -> T2", "T2 -> T3", "nothing", None, ["T1"]]},
+    "D, as a chain": {"edges": ["T1 -> T2 -> T3"]},
     "edges with ids": {"edges": [{"id": "T9", "needs": "T8", "from": "T2", "to": "T1"}, {"from": "T3", "to": "T2"}]},
     "E": {"spec": "s", "version": "1", "T1": [], "T2": ["T1"], "T3": ["T2"]},
     "F": {"graph": {"T1": [], "T2": ["T1"], "T3": ["T2"]}},
@@ -86,11 +87,9 @@ def test_only_an_arrow_from_one_phase_to_another_tells_which_way_they_point():
     phases = [{"name": "a", "tasks": ["T2", "T4", "T3"]}, {"name": "b", "tasks": ["T1"]}]
     found = read_graph({"edges": arrows, "phases": phases}, tasks)
     assert (found.needs, found.remarks) == ((("T1", "T2"), ("T3", "T4"), ("T4", "T9")), ())
-
-
-def test_a_task_that_needs_itself_does_not_tell_which_way_arrows_point():
-    found = read_graph({"edges": ["T1 -> T1", "T2 -> T3"]}, TASKS)
-    assert found.needs == (("T1", "T1"), ("T3", "T2"))
+    phases = [{"name": "a", "tasks": ["T3"]}, {"name": "b", "tasks": ["T1", "T2", "T4"]}]
+    found = read_graph({"edges": ["T3 -> T1", "T1 -> T2", "T2 -> T4"], "phases": phases}, tasks)
+    assert (found.needs, found.remarks) == ((("T1", "T3"), ("T2", "T1"), ("T4", "T2")), ())
 
 
 def test_a_phase_does_not_need_what_is_set_aside_in_another():

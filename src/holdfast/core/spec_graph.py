@@ -182,9 +182,9 @@ def _arrows(data: Mapping[str, Plain]) -> Iterator[Pair]:
 def _arrow(item: Plain) -> Iterator[Pair]:
     if isinstance(item, Mapping):
         yield from ((start, end) for start in words(item.get("from")) for end in words(item.get("to")))
-    elif isinstance(item, str) and "->" in item:
-        start, _, end = item.partition("->")
-        yield from ((one, other) for one in words(start) for other in words(end))
+    elif isinstance(item, str):
+        for start, end in pairwise(item.split("->")):
+            yield from ((one, other) for one in words(start) for other in words(end))
 
 
 def _directed(
