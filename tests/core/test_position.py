@@ -110,7 +110,9 @@ def test_a_mirror_that_names_another_commit_than_the_log_is_believed_only_if_it_
     same = found("sidecar", sha="a", checkpoint_id="c0")
     kept = [whole, logged, alone, nameless, same]
     assert list(linked([mirror, *kept], records, lambda sha: False)) == [
-        doubted(mirror, "but the log names another, and the sidecar knows no files, or its commit is older than the run"),
+        doubted(
+            mirror, "but the log names another, and the sidecar knows no files, or its commit is older than the run"
+        ),
         *kept,
     ]
     assert [one.confidence for one in linked([whole, same], records, lambda sha: sha in "aw")] == ["weak", "certain"]
@@ -314,11 +316,17 @@ def test_subjects_without_a_run_count_only_if_they_can_be_of_one_run():
     ours = line("b", "a", said={"b": legacy(1), "a": trailer(0)})
     assert by_legacy([], "r", ours)[0].sha == "b"
     assert by_legacy([known(0, "x")], "r", rising) == (
-        None, "the run has records of its own, and they name other commits")
+        None,
+        "the run has records of its own, and they name other commits",
+    )
     assert by_legacy([], "r", line("b", "a", said={"b": legacy(1), "a": legacy(1)})) == (
-        None, "they count more than once from the beginning, so they are of more than one run")
+        None,
+        "they count more than once from the beginning, so they are of more than one run",
+    )
     assert by_legacy([], "r", line("b", "a", said={"b": legacy(1), "a": trailer(0, run_id="q")})) == (
-        None, "the history names another run too")
+        None,
+        "the history names another run too",
+    )
     assert by_legacy([], "r", line("b", "a")) == (None, "")
 
 
