@@ -200,6 +200,7 @@ FORTY = "a" * 40
         (f"one more cut, {FORTY} {PHRASE}", f"... cut, {FORTY} {PHRASE}"),
         (f"one more cut off, {FORTY} {PHRASE}", f"... off, {FORTY} {PHRASE}"),
         (f"one more cut off {FORTY}12345678 {PHRASE}", f"... {FORTY}12345678 {PHRASE}"),
+        (f"{FORTY * 3} {PHRASE}{'b' * 150}", f"... {PHRASE}{'b' * 127}..."),
         (PHRASE + "b" * 177, PHRASE + "b" * 177),
         (PHRASE + "b" * 178, PHRASE + "b" * 177 + "..."),
         (f"{FORTY * 2} {FORTY}123456789{PHRASE}{'b' * 300}", f"... {FORTY}123456789{PHRASE}{'b' * 124}..."),
