@@ -128,21 +128,42 @@ WRONG = {
     "unknown key": ({"start": ["x", "{prompt}"], "starts": 1}, "starts"),
     "bad output": ({"start": ["x", "{prompt}"], "output": "yaml"}, "agents.mine.output"),
     "bad rule": ({"start": ["x", "{prompt}"], "result": [{"pth": "a"}]}, "agents.mine.result"),
-    "bad like": ({"like": "g" * 99}, f"used: `like` is {repr('g' * 99)[:60]}, which is none of {', '.join(shipped())}."),
+    "bad like": (
+        {"like": "g" * 99},
+        f"used: `like` is {repr('g' * 99)[:60]}, which is none of {', '.join(shipped())}.",
+    ),
     "like is no text": ({"like": ["codex"]}, "like"),
     "a name": ({"name": "x", "start": ["x", "{prompt}"]}, "used: `name` is given by the title of its table."),
     "no prompt": ({"start": ["x"]}, "used: {prompt} must stand in `start`."),
-    "prompt twice": ({"start": ["x", "{prompt}"], "prompt_by": "stdin"}, "used: {prompt} goes to the standard input, so it must not stand in `start`."),
+    "prompt twice": (
+        {"start": ["x", "{prompt}"], "prompt_by": "stdin"},
+        "used: {prompt} goes to the standard input, so it must not stand in `start`.",
+    ),
     "no prompt to resume": (
         {"start": ["x", "{prompt}"], "resume": ["x", "{session}"], "session_is": "s"},
         "used: {prompt} must stand in `resume`.",
     ),
-    "session too early": ({"start": ["x", "{prompt}", "{session}"]}, "used: `start` asks for {session}, and there is none yet."),
-    "session forgotten": ({"start": ["x", "{prompt}"], "resume": ["x", "{prompt}"]}, "used: `resume` does not say {session}."),
-    "session unknown": ({"start": ["x", "{prompt}"], "resume": ["x", "{prompt}", "{session}"]}, "used: `resume` needs `session` to find its id."),
+    "session too early": (
+        {"start": ["x", "{prompt}", "{session}"]},
+        "used: `start` asks for {session}, and there is none yet.",
+    ),
+    "session forgotten": (
+        {"start": ["x", "{prompt}"], "resume": ["x", "{prompt}"]},
+        "used: `resume` does not say {session}.",
+    ),
+    "session unknown": (
+        {"start": ["x", "{prompt}"], "resume": ["x", "{prompt}", "{session}"]},
+        "used: `resume` needs `session` to find its id.",
+    ),
     "zero byte": ({"start": ["x", "{prompt}", "\0"]}, "used: a command line cannot hold a zero byte."),
-    "bad variable": ({"start": ["x", "{prompt}"], "env": {"A=B": "1"}}, "used: `env` holds a name that no variable can have."),
-    "no variable": ({"start": ["x", "{prompt}"], "env": {"": "1"}}, "used: `env` holds a name that no variable can have."),
+    "bad variable": (
+        {"start": ["x", "{prompt}"], "env": {"A=B": "1"}},
+        "used: `env` holds a name that no variable can have.",
+    ),
+    "no variable": (
+        {"start": ["x", "{prompt}"], "env": {"": "1"}},
+        "used: `env` holds a name that no variable can have.",
+    ),
 }
 
 

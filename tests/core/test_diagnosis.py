@@ -128,7 +128,10 @@ def test_five_of_many_are_shown():
     steps = {str(number): StepState(status="failed", error=f"E{number}") for number in range(9)}
     effects = {str(number): EffectState("unknown", "a", evidence=f"U{number}") for number in range(9)}
     state = stopped("step_failed", steps=steps, effects=effects, effects_open=dict.fromkeys(effects, "a"))
-    assert [text for _, text in signals_of(state)] == [*(f"E{n}" for n in (8, 7, 6, 5, 4)), *(f"U{n}" for n in range(5))]
+    assert [text for _, text in signals_of(state)] == [
+        *(f"E{n}" for n in (8, 7, 6, 5, 4)),
+        *(f"U{n}" for n in range(5)),
+    ]
     assert [one.snippet for one in diagnose(state).evidence] == ["E8", "E7", "E6", "E5", "E4"]
     refused = [Signal("step", f"{number}: connection refused") for number in range(9)]
     assert [one.snippet[0] for one in diagnose_reason("worker_failed", refused).evidence] == list("01234")
@@ -197,6 +200,7 @@ FORTY = "a" * 40
         (f"one more cut, {FORTY} {PHRASE}", f"... cut, {FORTY} {PHRASE}"),
         (f"one more cut off, {FORTY} {PHRASE}", f"... off, {FORTY} {PHRASE}"),
         (f"one more cut off {FORTY}12345678 {PHRASE}", f"... {FORTY}12345678 {PHRASE}"),
+        (f"{FORTY * 3} {PHRASE}{'b' * 150}", f"... {PHRASE}{'b' * 127}..."),
         (PHRASE + "b" * 177, PHRASE + "b" * 177),
         (PHRASE + "b" * 178, PHRASE + "b" * 177 + "..."),
         (f"{FORTY * 2} {FORTY}123456789{PHRASE}{'b' * 300}", f"... {FORTY}123456789{PHRASE}{'b' * 124}..."),

@@ -69,6 +69,8 @@ def test_only_this_run_counts_and_the_log_goes_before_a_sidecar_that_contradicts
         known(3, "c", run_id="q"),
     ]
     assert of_run(records, "r") == [records[2], records[0]]
+    assert of_run(records[:2], "r") == records[:1]
+    assert of_run(records[1:2], "r") == records[1:2], "there is no log of it"
 
 
 def test_a_mirror_that_says_of_a_commit_what_git_does_not_is_contradicted():
@@ -110,7 +112,9 @@ def test_a_mirror_that_names_another_commit_than_the_log_is_believed_only_if_it_
     same = found("sidecar", sha="a", checkpoint_id="c0")
     kept = [whole, logged, alone, nameless, same]
     assert list(linked([mirror, *kept], records, lambda sha: False)) == [
-        doubted(mirror, "but the log names another, and the sidecar knows no files, or its commit is older than the run"),
+        doubted(
+            mirror, "but the log names another, and the sidecar knows no files, or its commit is older than the run"
+        ),
         *kept,
     ]
     assert [one.confidence for one in linked([whole, same], records, lambda sha: sha in "aw")] == ["weak", "certain"]
@@ -128,7 +132,7 @@ def test_rewrites_are_followed_to_the_commit_that_is_nearest_to_the_tip():
     assert rewritten([("a", "b"), ("b", "c")], line("b")) == [("b", "a")]
     assert rewritten([("a", "b"), ("a", "c")], line("c", "x", "b")) == [("c", "a")]
     assert rewritten([("a", "b"), ("b", "d"), ("a", "c"), ("c", "d")], line("d")) == [("d", "a")]
-    assert rewritten([("b", "c")], line("c")) == []
+    assert rewritten([("b", "c")], line("c")) == rewritten([("a", "b")], line("c")) == []
 
 
 def test_a_rewrite_that_git_recorded_is_certain():
@@ -313,12 +317,19 @@ def test_subjects_without_a_run_count_only_if_they_can_be_of_one_run():
     assert one == Found("git_log_legacy", "weak", "b", 3, None, None, why)
     ours = line("b", "a", said={"b": legacy(1), "a": trailer(0)})
     assert by_legacy([], "r", ours)[0].sha == "b"
+    assert by_legacy([], "r", line("b", "a", said={"b": trailer(5), "a": legacy(1)}))[0].sha == "a"
     assert by_legacy([known(0, "x")], "r", rising) == (
-        None, "the run has records of its own, and they name other commits")
+        None,
+        "the run has records of its own, and they name other commits",
+    )
     assert by_legacy([], "r", line("b", "a", said={"b": legacy(1), "a": legacy(1)})) == (
-        None, "they count more than once from the beginning, so they are of more than one run")
+        None,
+        "they count more than once from the beginning, so they are of more than one run",
+    )
     assert by_legacy([], "r", line("b", "a", said={"b": legacy(1), "a": trailer(0, run_id="q")})) == (
-        None, "the history names another run too")
+        None,
+        "the history names another run too",
+    )
     assert by_legacy([], "r", line("b", "a")) == (None, "")
 
 
@@ -356,7 +367,7 @@ def test_a_lower_milestone_that_nothing_shows_is_unseen():
     assert unseen(best, records, [best, found(checkpoint_id="c0")], at) == records[1:3]
     named = Line([Commit("a", "t", (), "", None, frozenset({("r", "c1"), ("other", "c0")}))])
     assert unseen(best, records, [best], named) == [records[0], records[2]]
-    assert unseen(best, records[3:], [best], at) == []
+    assert unseen(best, [*records[3:], known(3, "s", "twin")], [best], at) == []
 
 
 def test_lower_milestones_that_were_lost_are_named_but_not_too_many():
@@ -377,6 +388,8 @@ def test_the_highest_wins_then_the_better_source_then_the_nearest_commit():
     assert best_of([found(sha="a"), found(sha="b")], history).sha == "b"
     history.beyond = frozenset({"far"})
     assert best_of([found(sha="far"), found(sha="a")], history).sha == "a"
+    both = [found(checkpoint_id="x"), found(checkpoint_id="y")]
+    assert best_of(both, history) == best_of(both[::-1], history) == both[1]
     assert best_of([], history) is None
 
 
@@ -402,10 +415,10 @@ def test_the_highest_of_the_weak_are_named_and_not_those_below_the_answer():
 
 def test_what_mirrors_place_beyond_the_answer_is_told_apart():
     strange = [doubted(found("sidecar", sha="b", index=index, checkpoint_id=name), "the log does not know it")
-               for index, name in ((4, "x"), (3, "z"), (3, None), (3, "z"), (1, "y"), (0, "w"))]  # fmt: skip
+               for index, name in ((4, "x"), (3, "0z"), (3, None), (3, "0z"), (1, "y"), (0, "w"))]  # fmt: skip
     other = found("tree", "weak", "b", 9)
     position = answer([found(index=1), *strange, other], [known(1, "a")], line("b", "a"), [])
-    assert position.beyond == ((3, None), (3, "z"), (4, "x"))
+    assert position.beyond == ((3, None), (3, "0z"), (4, "x"))
 
 
 def test_only_what_is_higher_than_the_sure_is_still_looked_for():
@@ -417,10 +430,12 @@ def test_only_what_is_higher_than_the_sure_is_still_looked_for():
 
 def test_the_reason_names_old_and_new_and_what_is_missing():
     moved = Found("patch_id", "strong", "b" * 40, 1, "c1", "a" * 40, "it changes the same")
-    why = answer([moved], [known(1, "a" * 40), known(2, "d" * 40)], line("b" * 40), ["the history is cut off"]).why
-    assert why == (
+    records = [known(1, "a" * 40), known(2, "e" * 40), known(3, "d" * 40)]
+    position = answer([moved], records, line("b" * 40), ["the history is cut off"])
+    assert position.was == "a" * 40 and "not found" not in answer([moved], records[:1], line("b" * 40), []).why
+    assert position.why == (
         "Milestone 1 is commit bbbbbbbbbbbb (it was aaaaaaaaaaaa): it changes the same; "
-        "milestone 2 (dddddddddddd) was not found in this history; the history is cut off."
+        "milestone 3 (dddddddddddd) was not found in this history; the history is cut off."
     )
 
 
@@ -428,6 +443,7 @@ def test_remarks_are_made_once_and_not_too_many():
     why = answer([found()], [], line("a"), ["x", "x", *"abcdef"]).why
     assert why == "Milestone 0 is commit a: so it is; x; a; b; and 4 more remarks of this kind."
     assert answer([found()], [], line("a"), list("abc")).why == "Milestone 0 is commit a: so it is; a; b; c."
+    assert answer([found()], [], line("a"), list("abcd")).why.endswith("c; and 1 more remark of this kind.")
 
 
 def test_nothing_found_has_a_reason_and_choices():

@@ -113,7 +113,7 @@ def test_before_the_first_checkpoint_only_what_was_not_there_when_the_run_came_i
     assert drifts(state(), TOP, now, came) == [Found("tree", "the work tree", "", "", ("added: y",))]
     assert drifts(state(), TOP, now, {"python": "3.11"}) == []
     taken_over = state(made(snapshot=None))
-    assert kinds(taken_over, TOP, seen(changed=("added: y",), as_kept=False), came) == ["tree"]
+    assert kinds(taken_over, TOP, seen(changed=("added: x",), as_kept=False), came) == ["tree"]
     only_kept = state(made(index=None, commit=None))
     assert kinds(only_kept, TOP, now, came) == ["tree"]
     assert kinds(only_kept, TOP, now._replace(as_kept=True), came) == []
@@ -123,7 +123,7 @@ def test_before_the_first_checkpoint_only_what_was_not_there_when_the_run_came_i
     (at(sha=None, index=None)._replace(choices=("look there",)), ("", "", ("because", "look there"))),
     (at(confidence="weak", sha=B, was=A), (A, B, ("because",))),
     (at(confidence="weak", sha=B), ("", B, ("because",))),
-    (at()._replace(beyond=((3, "x"), (4, None)), choices=("look there",)), (A, "", (
+    (at()._replace(beyond=((2, "w"), (3, "x"), (4, None)), choices=("look there",)), (A, "", (
         "milestone 4 is in this repository, and not in the log: "
         "the log is older than the repository, or somebody else wrote it", "look there"))),
 ])  # fmt: skip
@@ -143,6 +143,14 @@ def test_a_lower_milestone_than_the_last_is_drift_although_it_is_sure():
 
 def test_one_that_moved_and_is_surely_the_same_is_no_drift():
     assert kinds(state(made()), TOP, seen(position=at(sha=B, was=A, confidence="strong")), None) == []
+
+
+def test_milestones_of_another_repository_say_nothing_of_this_one():
+    elsewhere = WorkspaceState("/other", 4, "part 4", MAIN, commit=B, snapshot="s", complete=True, seq=9)
+    both = state(made(), elsewhere)
+    assert (next_index(both, TOP), next_index(both, "/other"), next_index(both)) == (1, 5, 5)
+    assert corrected(both, TOP, at()) is None and drifts(both, TOP, seen(), None) == []
+    assert "the log has none" in drifts(state(elsewhere), TOP, seen(position=at(7)), None)[0].lines[0]
 
 
 def test_what_the_base_branch_changed_too_is_named():

@@ -11,7 +11,19 @@ from hypothesis import strategies as st
 from holdfast.core import setting_kinds as kinds
 from holdfast.core.errors import BadFile
 from holdfast.core.guards import Scope
-from holdfast.core.settings import FILE, SECTIONS, YOURS, BadSetting, Given, Settings, combine, line_of, parse, read
+from holdfast.core.settings import (
+    ADVICE,
+    FILE,
+    SECTIONS,
+    YOURS,
+    BadSetting,
+    Given,
+    Settings,
+    combine,
+    line_of,
+    parse,
+    read,
+)
 from holdfast.core.stops import Limits
 from holdfast.core.strictness import Strictness
 
@@ -86,6 +98,7 @@ def test_every_key_is_read_as_what_it_means():
     )
     assert found.run[6:12] == (True, 5, 1, 0, 3600.0, 600.0)
     assert found.run[12:] == ((".venv", "web/node_modules"), 2000, "ask", Strictness.MAX)
+    assert isinstance(found.run.strictness, Strictness)
     assert found.scope == Scope(("src/**",), ("src/secret",))
     assert found.verify[0] == (("ruff", "check", "src dir"), ("pytest", "-q", "a && b"))
     assert found.verify[1:] == ((("env", "CI=1", "make", "test"),), (), 300.0, "risk")
@@ -165,6 +178,7 @@ def test_what_is_not_allowed_is_named_with_file_line_and_rule(text, line, said):
     assert isinstance(error, BadSetting)
     assert str(error).startswith(f"{FILE}, line {line}: " if "a b" not in text else FILE), error
     assert said in str(error) and error.reason == "bad_input" and error.advice
+    assert str(error).partition(": ")[2].startswith(f"{error.key} ")
 
 
 LONG = "x" * 99
@@ -227,19 +241,26 @@ def test_what_is_the_users_alone_is_in_no_file(section):
 @pytest.mark.parametrize(
     ("data", "line", "said"),
     [
-        (b"[run\n", 1, "it is not TOML: Expected ']'"),
+        (b"[run\n", 1, "it is not TOML: Expected ']' at the end of a table declaration."),
         (b"[run]\na = 1\na = 2\n[scope]", 3, "it is not TOML: Cannot overwrite a value"),
-        (b"\xff\xfe", None, "it is not UTF-8 text"),
-        (b"x = " + b"[" * 20000, None, "it is nested too deeply"),
+        (b"\xff\xfe", None, "it is not UTF-8 text."),
+        (b"x = " + b"[" * 20000, None, "it is nested too deeply."),
         (b"\nx = " + b"9" * 5000, None, "it is not TOML: Exceeds the limit"),
-        (b"\n\n" + b"a." * 30000 + b"a = 1", 3, "a key has too many parts"),
-        (b"x = {" + b"'a' . " * 30000 + b"a = 1}", 1, "a key has too many parts"),
+        (b"\n\n" + b"a." * 30000 + b"a = 1", 3, "a key has too many parts."),
+        (b"x = {" + b"'a' . " * 30000 + b"a = 1}\n", 1, "a key has too many parts."),
     ],
 )
 def test_what_is_no_settings_file_is_said_at_once(data, line, said):
     with pytest.raises(BadFile) as caught:
         read(data, FILE)
-    assert caught.value.line == line and said in str(caught.value)
+    assert caught.value.line == line
+    assert str(caught.value).startswith(f"{FILE}, line {line}: {said}" if line else f"{FILE}: {said}")
+    assert not str(caught.value).endswith("..") and ("TOML" in said) == (caught.value.advice == ADVICE)
+
+
+def test_a_table_that_is_not_allowed_is_refused_in_the_name_of_its_file():
+    with pytest.raises(BadSetting, match=r"^mine\.toml: run\.x is not a key"):
+        parse({"run": {"x": 1}}, "mine.toml")
 
 
 def test_a_file_from_another_system_is_read():
@@ -251,7 +272,8 @@ def test_lines_are_found_where_they_stand():
     assert line_of(text, "run") == 2 and line_of(text, "run", "agent") == 3
     assert line_of(text, "agents", "mine") == 6 and line_of(text, "odd") == 4
     assert line_of(text, "nothing") is None and line_of("", "run") is None
-    assert line_of("run.agent = 1", "run", "agent") == 1
+    assert line_of("run.agent = 1", "run", "agent") == line_of('run . "agent" = 1', "run", "agent") == 1
+    assert line_of("\n[store.deep]", "store") == 2 and line_of("\n[stores]", "store") is None
 
 
 @given(st.binary(max_size=200))
@@ -270,6 +292,7 @@ def test_the_repository_wins_over_the_users_defaults():
     found, notes = combine(mine, given_by("[run]\nagent='theirs'\n[verify]\ntier1=['b']"))
     assert (found.run.agent, found.run.parallel, notes) == ("theirs", 4, ())
     assert (found.verify.tier0, found.verify.tier1) == ((("a",),), (("b",),))
+    assert combine(Given("config.toml", {}), given_by("[budget]\ntokens=5"))[0].budget.tokens == 5
 
 
 @pytest.mark.parametrize(

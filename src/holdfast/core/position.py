@@ -326,7 +326,7 @@ def _few(notes: Iterable[str]) -> list[str]:
     """Each once, and not too many of them for a sentence."""
     different = list(dict.fromkeys(notes))
     more = len(different) - SHOWN
-    return different[:SHOWN] + ([f"and {more} more remarks of this kind"] if more > 0 else [])
+    return different[:SHOWN] + ([f"and {more} more remark{'s' * (more > 1)} of this kind"] if more > 0 else [])
 
 
 def _others(best: Found, found: Sequence[Found], gap: int) -> Iterator[str]:
