@@ -143,7 +143,7 @@ def _draft(log: RunLog, events: tuple[Event, ...], done: asyncio.Future[Any], dr
 def _tell(done: asyncio.Future[Any], outcome: RunState | Exception) -> None:
     if done.done():  # its caller has given up
         return
-    if type(outcome) is RunState:
+    if isinstance(outcome, RunState):
         done.set_result(outcome)
     else:
         done.set_exception(outcome)
