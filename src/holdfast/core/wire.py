@@ -85,7 +85,12 @@ def encode(
     """The record of an event, and the event as a reader of that record will see it."""
     tagged = _TAGS.get(type(event))
     kind, version = tagged or tag(event)
-    plain = _encoded(event) if tagged and not event.data_fields else encode_body(event)
+    try:
+        plain = _encode(event) if tagged and not event.data_fields else encode_body(event)
+    except UnicodeEncodeError:
+        raise _no_text(event) from None
+    if len(plain) > MAX_EVENT_BYTES:
+        raise _too_large(event, plain)
     body = _redacted(event, plain, redact) if redact.glance(plain) else plain
     envelope = f"{run_id}\n{seq}\n{kind}\n{version}\n{at}\n{op}\n".encode()
     digest = begun.copy()
@@ -109,14 +114,10 @@ def _is_extension(kind: str) -> bool:
 def encode_body(event: Event) -> bytes:
     for name in event.data_fields:
         check_plain(getattr(event, name), f"{type(event).__name__}.{name}")
-    return _encoded(event)
-
-
-def _encoded(event: Event) -> bytes:
     try:
         body = _encode(event.data if isinstance(event, Extension) else event)
     except UnicodeEncodeError:
-        raise NotCanonical(type(event).__name__, "the text holds a lone surrogate") from None
+        raise _no_text(event) from None
     if len(body) > MAX_EVENT_BYTES:
         raise _too_large(event, body)
     return body
@@ -127,6 +128,10 @@ def _redacted(event: Event, plain: bytes, redact: Redact) -> bytes:
     if len(body) > MAX_EVENT_BYTES:
         raise _too_large(event, body)
     return body
+
+
+def _no_text(event: Event) -> NotCanonical:
+    return NotCanonical(type(event).__name__, "the text holds a lone surrogate")
 
 
 def _too_large(event: Event, body: bytes) -> TooLarge:

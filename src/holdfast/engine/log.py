@@ -101,10 +101,8 @@ class RunLog:
         self._sure = True
         return state
 
-    def _redact_for(self, event: Event) -> Redact:
+    def _redact_for(self, event: RunResumed) -> Redact:
         """What says only what this log says already brings no secret in, so a run is resumed without a search for any."""
-        if type(event) is not RunResumed:
-            return self.redact
         said = RunResumed(epoch=self.lease.epoch, was=self._state.stop_reason or self._state.status)
         return _PLAINLY if event == said else self.redact
 
@@ -122,7 +120,8 @@ class RunLog:
         state, head = self._state, self._head
         records: list[Record] = []
         for event in events:
-            record, seen = encode(event, self.run_id, state.seq + 1, head, at, op, self._redact_for(event), begun)
+            redact = self.redact if type(event) is not RunResumed else self._redact_for(event)
+            record, seen = encode(event, self.run_id, state.seq + 1, head, at, op, redact, begun)
             evolve(state, seen)
             records.append(record)
             head = record.hash
