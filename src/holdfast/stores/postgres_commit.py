@@ -67,9 +67,14 @@ class Appender:
     def _pipelined(self, appends: Sequence[Append]) -> list[int]:
         """How many events of each append went in: all of it, or none."""
         self.check_writable()
-        is_many = any(len(append.records) > 1 for append in appends)
-        values = [self._checked(append, is_many) for append in appends]
-        counts = self._link.run(lambda connection: connection.do_all(_statement(is_many), values))
+        statements = [self.statement(append) for append in appends]
+
+        def work(connection: PatientConnection) -> list[int]:
+            with connection.pipeline():
+                cursors = [connection.cursor(binary=True).execute(*statement) for statement in statements]
+            return [cursor.rowcount for cursor in cursors]
+
+        counts = self._link.run(work)
         for append, count in zip(appends, counts, strict=True):
             if count:
                 self.remember(append)
@@ -82,14 +87,11 @@ class Appender:
 
     def statement(self, append: Append) -> tuple[str, dict[str, Any]]:
         """What is sent for an append. Refuses records that no store could keep."""
-        is_many = len(append.records) > 1
-        return _statement(is_many), self._checked(append, is_many)
+        lease, records, shown = append
+        check_records(lease.run_id, records)
+        return SQL["append" if len(records) == 1 else "append_many"], self._values(lease, records, shown)
 
-    def _checked(self, append: Append, is_many: bool) -> dict[str, Any]:
-        check_records(append.lease.run_id, append.records)
-        return self._values(*append, is_many)
-
-    def _values(self, lease: Lease, records: Sequence[Record], shown: Projection, is_many: bool) -> dict[str, Any]:
+    def _values(self, lease: Lease, records: Sequence[Record], shown: Projection) -> dict[str, Any]:
         first, last = records[0], records[-1]
         expected = first.seq - 1
         known = self.heads.get(lease.run_id)
@@ -100,7 +102,7 @@ class Appender:
             "last_op": bytes.fromhex(last.op),
             **shown._asdict(), "title": showable(shown.title),
         }  # fmt: skip
-        if not is_many:
+        if len(records) == 1:
             return values | {"kind": first.kind, "version": first.version, "body": _text(first)}
         return values | {
             "first_at": first.at,
@@ -135,10 +137,6 @@ class Appender:
         if seq != values["expected"]:
             return SequenceConflict(lease.run_id, values["expected"], seq)
         return ChainBroken(lease.run_id, append.records[0].seq)
-
-
-def _statement(is_many: bool) -> str:
-    return SQL["append_many" if is_many else "append"]
 
 
 def _text(record: Record) -> str:

@@ -12,7 +12,7 @@ import random
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
@@ -81,15 +81,6 @@ class PatientConnection(psycopg.Connection[TupleRow]):
         if self._hand is None:
             self._hand = self.cursor(binary=True)
         return self._hand.execute(statement, values)
-
-    def do_all(self, statement: str, values: Sequence[Mapping[str, Any]]) -> list[int]:
-        """Run one statement with each of these values, in one trip and one transaction: how many rows each of them met."""
-        cursor = self.cursor(binary=True)
-        cursor.executemany(statement, values, returning=True)
-        counts = [cursor.rowcount]
-        while cursor.nextset():
-            counts.append(cursor.rowcount)
-        return counts
 
     def wait(self, gen: PQGen[RV], interval: float = 0.1, timeout: float | None = None) -> RV:
         try:
