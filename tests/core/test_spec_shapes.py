@@ -7,6 +7,7 @@ import pytest
 from holdfast.core.spec import Deferred, NextBatch, Phase, PhaseCursor, Reviewer, Stage, TaskRef
 from holdfast.core.spec_graph import Graph, read_graph
 from holdfast.core.spec_shapes import (
+    ids_in,
     joined,
     merged,
     open_findings,
@@ -204,6 +205,8 @@ SEED = {
 
 def test_a_checkpoint_of_the_format_is_read_whole():
     found = read_checkpoint(SEED)
+    assert (found.spec_name, found.spec_path) == ("auth", "./specs/active/auth")
+    assert (found.branch, found.timestamp, found.in_progress) == ("feat/auth", "2026-01-22T14:30:00Z", ())
     assert (found.last_batch, found.last_commit, found.tasks_digest) == ("2c", "0123456", "ab")
     assert (found.completed, found.pending) == ((TaskRef("T1", "One"),), (TaskRef("T2", "Two"),))
     assert found.next_batch == NextBatch("3", (TaskRef("T2", "Two", "a.py"),), False)
@@ -244,6 +247,8 @@ def test_findings_are_read_as_sentences_labels_or_objects():
                 {"M1 (note)": "tiny"},
                 {"id": "M2", "issue": "odd", "owner": "AB-1", "found_by": ["x", "y"], "status": "RESOLVED in batch 4"},
                 {"strange": "key"},
+                {"one": "1", "two": "2"},
+                {"text": "bad", "severity": "low", "task": ["T1", "T2"], "owner": "me", "source": "x", "area": "b"},
                 None,
             ]
         )
@@ -256,6 +261,8 @@ def test_findings_are_read_as_sentences_labels_or_objects():
         Deferred("tiny", "low", "M1"),
         Deferred("odd", "medium", "M2", task="AB-1", reviewer="x, y", status="resolved"),
         Deferred("strange: key"),
+        Deferred("one: 1 two: 2"),
+        Deferred("bad", "low", task="T1, T2", location="b", reviewer="x"),
     ]
     assert list(read_deferred("none")) == []
 
@@ -271,3 +278,10 @@ def test_only_what_is_still_put_off_is_carried_on_and_once():
 def test_reviewers_may_stand_at_the_top_or_be_missing():
     assert read_reviewers({"reviewers": "a, b"}) == (Reviewer("a"), Reviewer("b"))
     assert read_reviewers({"review_config": {}, "reviewers": ["a"]}) == ()
+    named = [{"name": "a", "id": "z"}, {"id": "b"}, {"agent": "c"}, {"model": "m"}]
+    assert read_reviewers({"reviewers": named}) == (Reviewer("a"), Reviewer("b"), Reviewer("c"), Reviewer("m", "m"))
+
+
+def test_every_id_is_found_however_deep_it_stands():
+    data = {"id": "a", "b": [{"id": "b", "c": {"id": "c"}}, "x", [{"id": "d"}]], "e": {"id": ["no"]}, "f": None}
+    assert ids_in(data) == ["a", "b", "c", "d"]
