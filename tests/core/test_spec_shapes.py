@@ -60,6 +60,19 @@ def test_a_task_is_read_in_all_its_spellings():
     assert three.text == "note:\n  why:\n    so\n    so\n  more:"
 
 
+@pytest.mark.parametrize(
+    ("said", "is_marked"), [("YES", True), ("on", True), ("p", True), ("[P]", True), ("no", False)]
+)
+def test_a_task_is_marked_in_many_words(said, is_marked):
+    (task,) = read_tasks({"tasks": [{"id": "T1", "parallel": said}]}).tasks
+    assert task.marked_parallel is is_marked
+
+
+def test_a_list_in_a_list_is_told_in_steps():
+    (task,) = read_tasks({"tasks": [{"id": "T1", "steps": [["x", {"y": "z"}], "a\nb"]}]}).tasks
+    assert task.text == "steps:\n  -\n    - x\n    -\n      y: z\n  -\n    a\n    b"
+
+
 def test_an_unknown_status_is_pending_and_told():
     found = read_tasks({"tasks": [{"id": "T1", "status": "nearly"}]})
     assert found.tasks[0].status == "pending"
@@ -122,7 +135,10 @@ def test_a_list_and_a_map_of_several_documents_are_all_read():
         assert not read.flaws
     assert read_tasks(merged([[{"id": "T1"}], {"tasks": {"T2": None}}])).flaws == ((1, "A task has no id."),)
     needs = merged([{"dependencies": [{"id": "T3", "needs": "T2"}]}, {"dependencies": {"T2": ["T1"]}}])
-    assert set(read_graph(needs, read.tasks).needs) == {("T3", "T2"), ("T2", "T1")}
+    turned = merged([{"dependencies": {"T2": ["T1"]}}, {"dependencies": [{"id": "T3", "needs": "T2"}]}])
+    for data in (needs, turned):
+        assert set(read_graph(data, read.tasks).needs) == {("T3", "T2"), ("T2", "T1")}
+    assert merged([{"tasks": "see below"}, {"tasks": [{"id": "T1"}]}]) == {"tasks": [{"id": "T1"}]}
     assert merged([{"edges": ["T1 -> T2"]}, {"edges": {"T2": ["T1"]}}])["edges"] == {"T2": ["T1"]}
 
 
@@ -142,8 +158,12 @@ def test_what_a_task_blocks_needs_it():
         {"id": "T4", "blockedBy": "T1"},
     ]
     assert [task.depends_on for task in read_tasks({"tasks": rows}).tasks] == [(), ("T3", "T1"), (), ("T1",)]
-    stranger = read_tasks({"tasks": [{"id": "T1", "blocks": "the release"}]})
-    assert not stranger.flaws and stranger.remarks == ((0, "T1 blocks the release, and there is no such task."),)
+    assert read_tasks({"tasks": rows}).remarks == ()
+    stranger = read_tasks({"tasks": [{"id": "T1", "blocks": "the release"}, {"id": "T2", "blocks": "T9"}]})
+    assert not stranger.flaws and stranger.remarks == (
+        (0, "T1 blocks the release, and there is no such task."),
+        (1, "T2 blocks T9, and there is no such task."),
+    )
 
 
 @pytest.mark.parametrize(
@@ -170,6 +190,7 @@ def test_the_head_of_the_file_and_its_phases_are_read():
     assert (found.name, found.code, found.next_id) == ("s", "AB", 12)
     assert found.phases == (Phase("P", ("T1",), "It works", ("a", "b")),)
     assert read_tasks({"next_id": "x"}).next_id is None
+    assert read_tasks({"spec": "a", "name": "b"}).name == "a" and read_tasks({"name": "b"}).name == "b"
 
 
 def test_the_dependency_file_adds_to_the_tasks():
@@ -225,6 +246,11 @@ def test_a_checkpoint_of_another_hand_is_read_too():
         ["T2", "T3"],
     )
     assert not found.finished
+    assert read_checkpoint({"tasks": {"in_progress": ["T4"]}}).in_progress == (TaskRef("T4"),)
+    titled = [{"id": "T2", "content": "Two", "files": ["a", "b"]}, {"id": "T3", "title": "Three"}]
+    batch = {"batch": "4", "tasks": [*titled, {"id": "T4", "subject": "Four"}], "parallel": "yes"}
+    refs = (TaskRef("T2", "Two", "a, b"), TaskRef("T3", "Three"), TaskRef("T4", "Four"))
+    assert read_checkpoint({"next_batch": batch}).next_batch == NextBatch("4", refs, True)
     bare = read_checkpoint({"branch": "main", "tasks": "?"})
     assert (bare.branch, bare.finished, bare.next_batch) == ("main", False, None)
 
