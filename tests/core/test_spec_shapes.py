@@ -274,6 +274,7 @@ def test_findings_are_read_as_sentences_labels_or_objects():
                 {"id": "M2", "issue": "odd", "owner": "AB-1", "found_by": ["x", "y"], "status": "RESOLVED in batch 4"},
                 {"strange": "key"},
                 {"one": "1", "two": "2"},
+                {"M3 (low)": "x", "note": "y"},
                 {"text": "bad", "severity": "low", "task": ["T1", "T2"], "owner": "me", "source": "x", "area": "b"},
                 None,
             ]
@@ -288,6 +289,7 @@ def test_findings_are_read_as_sentences_labels_or_objects():
         Deferred("odd", "medium", "M2", task="AB-1", reviewer="x, y", status="resolved"),
         Deferred("strange: key"),
         Deferred("one: 1 two: 2"),
+        Deferred("M3 (low): x note: y"),
         Deferred("bad", "low", task="T1, T2", location="b", reviewer="x"),
     ]
     assert list(read_deferred("none")) == []
