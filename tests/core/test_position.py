@@ -444,6 +444,7 @@ def test_remarks_are_made_once_and_not_too_many():
     assert why == "Milestone 0 is commit a: so it is; x; a; b; and 4 more remarks of this kind."
     assert answer([found()], [], line("a"), list("abc")).why == "Milestone 0 is commit a: so it is; a; b; c."
     assert answer([found()], [], line("a"), list("abcd")).why.endswith("c; and 1 more remark of this kind.")
+    assert answer([found()], [], line("a"), list("abcde")).why.endswith("c; and 2 more remarks of this kind.")
 
 
 def test_nothing_found_has_a_reason_and_choices():

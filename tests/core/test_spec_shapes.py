@@ -7,6 +7,7 @@ import pytest
 from holdfast.core.spec import Deferred, NextBatch, Phase, PhaseCursor, Reviewer, Stage, TaskRef
 from holdfast.core.spec_graph import Graph, read_graph
 from holdfast.core.spec_shapes import (
+    ids_in,
     joined,
     merged,
     open_findings,
@@ -57,6 +58,19 @@ def test_a_task_is_read_in_all_its_spellings():
     assert (two.title, two.files, two.depends_on, two.text) == ("Then", ("b", "c"), ("A-1",), "Short")
     assert (three.title, three.status, three.phase) == ("At last", "pending", "own")
     assert three.text == "note:\n  why:\n    so\n    so\n  more:"
+
+
+@pytest.mark.parametrize(
+    ("said", "is_marked"), [("YES", True), ("on", True), ("p", True), ("[P]", True), ("no", False)]
+)
+def test_a_task_is_marked_in_many_words(said, is_marked):
+    (task,) = read_tasks({"tasks": [{"id": "T1", "parallel": said}]}).tasks
+    assert task.marked_parallel is is_marked
+
+
+def test_a_list_in_a_list_is_told_in_steps():
+    (task,) = read_tasks({"tasks": [{"id": "T1", "steps": [["x", {"y": "z"}], "a\nb"]}]}).tasks
+    assert task.text == "steps:\n  -\n    - x\n    -\n      y: z\n  -\n    a\n    b"
 
 
 def test_an_unknown_status_is_pending_and_told():
@@ -121,7 +135,10 @@ def test_a_list_and_a_map_of_several_documents_are_all_read():
         assert not read.flaws
     assert read_tasks(merged([[{"id": "T1"}], {"tasks": {"T2": None}}])).flaws == ((1, "A task has no id."),)
     needs = merged([{"dependencies": [{"id": "T3", "needs": "T2"}]}, {"dependencies": {"T2": ["T1"]}}])
-    assert set(read_graph(needs, read.tasks).needs) == {("T3", "T2"), ("T2", "T1")}
+    turned = merged([{"dependencies": {"T2": ["T1"]}}, {"dependencies": [{"id": "T3", "needs": "T2"}]}])
+    for data in (needs, turned):
+        assert set(read_graph(data, read.tasks).needs) == {("T3", "T2"), ("T2", "T1")}
+    assert merged([{"tasks": "see below"}, {"tasks": [{"id": "T1"}]}]) == {"tasks": [{"id": "T1"}]}
     assert merged([{"edges": ["T1 -> T2"]}, {"edges": {"T2": ["T1"]}}])["edges"] == {"T2": ["T1"]}
 
 
@@ -141,8 +158,12 @@ def test_what_a_task_blocks_needs_it():
         {"id": "T4", "blockedBy": "T1"},
     ]
     assert [task.depends_on for task in read_tasks({"tasks": rows}).tasks] == [(), ("T3", "T1"), (), ("T1",)]
-    stranger = read_tasks({"tasks": [{"id": "T1", "blocks": "the release"}]})
-    assert not stranger.flaws and stranger.remarks == ((0, "T1 blocks the release, and there is no such task."),)
+    assert read_tasks({"tasks": rows}).remarks == ()
+    stranger = read_tasks({"tasks": [{"id": "T1", "blocks": "the release"}, {"id": "T2", "blocks": "T9"}]})
+    assert not stranger.flaws and stranger.remarks == (
+        (0, "T1 blocks the release, and there is no such task."),
+        (1, "T2 blocks T9, and there is no such task."),
+    )
 
 
 @pytest.mark.parametrize(
@@ -169,6 +190,7 @@ def test_the_head_of_the_file_and_its_phases_are_read():
     assert (found.name, found.code, found.next_id) == ("s", "AB", 12)
     assert found.phases == (Phase("P", ("T1",), "It works", ("a", "b")),)
     assert read_tasks({"next_id": "x"}).next_id is None
+    assert read_tasks({"spec": "a", "name": "b"}).name == "a" and read_tasks({"name": "b"}).name == "b"
 
 
 def test_the_dependency_file_adds_to_the_tasks():
@@ -204,6 +226,8 @@ SEED = {
 
 def test_a_checkpoint_of_the_format_is_read_whole():
     found = read_checkpoint(SEED)
+    assert (found.spec_name, found.spec_path) == ("auth", "./specs/active/auth")
+    assert (found.branch, found.timestamp, found.in_progress) == ("feat/auth", "2026-01-22T14:30:00Z", ())
     assert (found.last_batch, found.last_commit, found.tasks_digest) == ("2c", "0123456", "ab")
     assert (found.completed, found.pending) == ((TaskRef("T1", "One"),), (TaskRef("T2", "Two"),))
     assert found.next_batch == NextBatch("3", (TaskRef("T2", "Two", "a.py"),), False)
@@ -222,6 +246,11 @@ def test_a_checkpoint_of_another_hand_is_read_too():
         ["T2", "T3"],
     )
     assert not found.finished
+    assert read_checkpoint({"tasks": {"in_progress": ["T4"]}}).in_progress == (TaskRef("T4"),)
+    titled = [{"id": "T2", "content": "Two", "files": ["a", "b"]}, {"id": "T3", "title": "Three"}]
+    batch = {"batch": "4", "tasks": [*titled, {"id": "T4", "subject": "Four"}], "parallel": "yes"}
+    refs = (TaskRef("T2", "Two", "a, b"), TaskRef("T3", "Three"), TaskRef("T4", "Four"))
+    assert read_checkpoint({"next_batch": batch}).next_batch == NextBatch("4", refs, True)
     bare = read_checkpoint({"branch": "main", "tasks": "?"})
     assert (bare.branch, bare.finished, bare.next_batch) == ("main", False, None)
 
@@ -244,6 +273,9 @@ def test_findings_are_read_as_sentences_labels_or_objects():
                 {"M1 (note)": "tiny"},
                 {"id": "M2", "issue": "odd", "owner": "AB-1", "found_by": ["x", "y"], "status": "RESOLVED in batch 4"},
                 {"strange": "key"},
+                {"one": "1", "two": "2"},
+                {"M3 (low)": "x", "note": "y"},
+                {"text": "bad", "severity": "low", "task": ["T1", "T2"], "owner": "me", "source": "x", "area": "b"},
                 None,
             ]
         )
@@ -256,6 +288,9 @@ def test_findings_are_read_as_sentences_labels_or_objects():
         Deferred("tiny", "low", "M1"),
         Deferred("odd", "medium", "M2", task="AB-1", reviewer="x, y", status="resolved"),
         Deferred("strange: key"),
+        Deferred("one: 1 two: 2"),
+        Deferred("M3 (low): x note: y"),
+        Deferred("bad", "low", task="T1, T2", location="b", reviewer="x"),
     ]
     assert list(read_deferred("none")) == []
 
@@ -271,3 +306,10 @@ def test_only_what_is_still_put_off_is_carried_on_and_once():
 def test_reviewers_may_stand_at_the_top_or_be_missing():
     assert read_reviewers({"reviewers": "a, b"}) == (Reviewer("a"), Reviewer("b"))
     assert read_reviewers({"review_config": {}, "reviewers": ["a"]}) == ()
+    named = [{"name": "a", "id": "z"}, {"id": "b"}, {"agent": "c"}, {"model": "m"}]
+    assert read_reviewers({"reviewers": named}) == (Reviewer("a"), Reviewer("b"), Reviewer("c"), Reviewer("m", "m"))
+
+
+def test_every_id_is_found_however_deep_it_stands():
+    data = {"id": "a", "b": [{"id": "b", "c": {"id": "c"}}, "x", [{"id": "d"}]], "e": {"id": ["no"]}, "f": None}
+    assert ids_in(data) == ["a", "b", "c", "d"]
