@@ -298,9 +298,11 @@ class Git:
     def tree_of(self, commit: str) -> str:
         """The tree of a commit. An id never means another one, so git is asked once."""
         key = (self.place.common if self.place else "", check_id(commit))
-        if key not in _TREES:
-            self.know_tree(commit, self.line("rev-parse", "--verify", "--end-of-options", f"{commit}^{{tree}}"))
-        return _TREES[key]
+        tree = _TREES.get(key)
+        if tree is None:
+            tree = self.line("rev-parse", "--verify", "--end-of-options", f"{commit}^{{tree}}")
+            self.know_tree(commit, tree)
+        return tree
 
     def know_tree(self, commit: str, tree: str) -> str:
         """Remember the tree of a commit that git has just made or named; gives the commit."""
