@@ -44,29 +44,6 @@ def test_uuid_and_platform_are_themselves_afterwards(first):
     subprocess.run([sys.executable, "-c", f"{first}{ALONE}\n{told}"], timeout=60, check=True)
 
 
-COMPILES = """
-import sys
-asked = []
-sys.addaudithook(lambda what, given: what == "compile" and asked.append(given))
-{first}
-import typing, holdfast.core.lean, holdfast.core.wire as wire
-from holdfast.core.values import Record
-wire.decode(Record("r", 1, "step_finished", 2, "", b'{{"step_id": "a"}}', b"", ""))
-assert typing.ForwardRef("int").__forward_code__ and "compile" not in vars(typing)
-print([text for text, _ in asked if text is not None and b"lambda" not in text])
-"""
-
-
-def compiled(first: str) -> str:
-    script = COMPILES.format(first=first)
-    return subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=True).stdout
-
-
-def test_nothing_is_compiled_before_the_first_event_is_read():
-    assert compiled("") == "[b'int']\n"
-    assert "Foo" in compiled("import msgspec")
-
-
 LATER = """
 import sys
 assert "textwrap" not in sys.modules and "msgspec.inspect" not in sys.modules

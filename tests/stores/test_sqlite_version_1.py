@@ -151,6 +151,27 @@ def test_many_who_start_at_once_lose_nothing(old):
     }
 
 
+OPENINGS = {
+    "for writing": lambda path: sqlite_file.open_for_writing(path, 1)[0],
+    "for reading": lambda path: sqlite_file.open_for_reading(path, 1, beside_writer=True).connection,
+}
+
+
+@pytest.mark.parametrize("how", OPENINGS)
+def test_a_store_that_is_brought_up_to_date_while_it_is_looked_at_is_no_foreign_one(old, monkeypatch, how):
+    is_sound = sqlite_file.is_sound
+
+    def slowly(connection: apsw.Connection, version: int) -> bool:
+        monkeypatch.undo()
+        writing(old).close()
+        return is_sound(connection, version)
+
+    monkeypatch.setattr(sqlite_file, "is_sound", slowly)
+    connection = OPENINGS[how](str(old))
+    assert not connection.in_transaction and connection.pragma("user_version") == 2
+    connection.close()
+
+
 @pytest.mark.parametrize("last", [0, 1, 16, 17, 32, 33, 34])
 def test_what_fails_on_the_way_leaves_version_1(old, monkeypatch, last):
     with reading(old) as store:

@@ -297,7 +297,19 @@ def _jitter(patience: float) -> Callable[[int], bool]:
 
 
 def _identify(connection: apsw.Connection, path: str) -> int:
-    """The version of the schema. Refuses a database that is not a Holdfast store, or whose tables another hand has changed."""
+    """The version of the schema. Refuses a database that is not a Holdfast store, or whose tables another hand has changed.
+
+    Both are of one moment: somebody else may bring the store up to date meanwhile.
+    """
+    connection.execute("begin")
+    try:
+        return _version(connection, path)
+    finally:
+        if connection.in_transaction:
+            connection.execute("rollback")
+
+
+def _version(connection: apsw.Connection, path: str) -> int:
     if connection.pragma("application_id") != APPLICATION_ID:
         raise StoreForeign(path, "this is a database, but not a Holdfast store")
     version = int(connection.pragma("user_version"))
