@@ -161,7 +161,7 @@ OPENINGS = {
 def test_a_store_that_is_brought_up_to_date_while_it_is_looked_at_is_no_foreign_one(old, monkeypatch, how):
     is_sound = sqlite_file.is_sound
 
-    def slowly(connection: apsw.Connection, version: int) -> bool:
+    def slowly(connection: apsw.Connection, version: int) -> Any:
         monkeypatch.undo()
         writing(old).close()
         return is_sound(connection, version)
