@@ -6,7 +6,7 @@ import time
 import pytest
 
 from holdfast.core.errors import IllegalEvent, LeaseLost, StoreBroken
-from holdfast.core.events import NoteRecorded, RunStarted, StepFinished
+from holdfast.core.events import NoteRecorded, RunStarted, StepFinished, StepStarted
 from holdfast.engine import together
 from holdfast.engine.log import RunLog, verify_run
 from holdfast.engine.together import Together
@@ -143,6 +143,28 @@ def test_a_caller_that_gives_up_can_go_on_with_the_same_log(store, monkeypatch, 
     asyncio.run(everything())
     assert verify_run(store, "run-1").findings == ()
     assert [record.body for record in store.read("run-1")][-1] == b'{"text":"and again"}'
+
+
+def test_what_is_on_its_way_for_nobody_any_more_is_read_from_the_log(store, monkeypatch):
+    monkeypatch.setattr(together, "QUICK", 0.0)
+    log = begun(store, 1)
+    append_all = store.append_all
+    store.append_all = lambda appends: (time.sleep(0.05), append_all(appends))[1]
+
+    async def everything():
+        shared = Together(store)
+        given_up = asyncio.create_task(shared.record(log, StepStarted(step_id="on its way")))
+        await asyncio.sleep(0.02)
+        for _ in range(2):  # the second one does not even wait for what was sent
+            given_up.cancel()
+            await asyncio.sleep(0)
+        log.draft(StepStarted(step_id="never written"))
+        await asyncio.sleep(0.1)
+
+    asyncio.run(everything())
+    assert list(log.state.steps) == ["on its way"]
+    log.record(NoteRecorded(text="and on"))
+    assert verify_run(store, "run-1").findings == ()
 
 
 def test_a_caller_that_gives_up_its_place_lets_those_behind_it_go_on(store):

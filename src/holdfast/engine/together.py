@@ -105,7 +105,8 @@ class Together:
         appends = [append for append, _, _ in drafts]
         outcomes = self._outcomes(appends) if self._took < QUICK else await self._elsewhere(drafts, appends)
         for (append, log, done), problem in zip(drafts, outcomes, strict=True):
-            _tell(done, log.confirm(append) if problem is None else problem)
+            if not done.cancelled():  # else its log is read again: others may have written to it meanwhile
+                _tell(done, log.confirm(append) if problem is None else problem)
 
     async def _elsewhere(self, drafts: list[Draft], appends: list[Append]) -> list[Exception | None]:
         for _, log, _ in drafts:
@@ -141,8 +142,6 @@ def _draft(log: RunLog, events: tuple[Event, ...], done: asyncio.Future[Any], dr
 
 
 def _tell(done: asyncio.Future[Any], outcome: RunState | Exception) -> None:
-    if done.done():  # its caller has given up
-        return
     if isinstance(outcome, RunState):
         done.set_result(outcome)
     else:
