@@ -156,9 +156,9 @@ def test_a_disk_that_takes_no_more_leaves_the_old_file(folder):
     write(folder, sidecar(milestone_title="old"))
     code = f"""
 import resource, signal
-signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))
 from tests.adapters.test_sidecars import sidecar, write, SidecarUnwritable
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))  # not before: Python would keep what it compiles cut off
 try:
     write({folder!r}, sidecar(milestone_title="new" * 100))
 except SidecarUnwritable as refused:

@@ -87,7 +87,7 @@ def test_what_cannot_be_started_is_said(tmp_path):
 
 
 def test_it_is_ended_when_its_time_is_up(tmp_path):
-    outcome = go(order(tmp_path, "sh", "-c", "echo begun; sleep 60", timeout=0.5))
+    outcome = go(order(tmp_path, "sh", "-c", "echo begun; exec sleep 60", timeout=0.5))
     assert outcome[:2] == ("timeout", None) and "sign of life" in outcome.evidence and output(tmp_path) == "begun\n"
 
 

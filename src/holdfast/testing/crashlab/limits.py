@@ -12,6 +12,7 @@ import os
 import resource
 import signal
 import subprocess
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -266,10 +267,12 @@ def _limited(
 ) -> Report:
     soft, hard = resource.getrlimit(what)
 
+    def begin(point: int) -> None:
+        sys.dont_write_bytecode = True  # a module that is loaded now would be kept cut off, and break who loads it next
+        resource.setrlimit(what, (value(point), hard))
+
     def run(place: Bench, point: int) -> tuple[Ending, Verdict]:
-        fault = Fault(
-            lambda tell: resource.setrlimit(what, (value(point), hard)), lambda: resource.setrlimit(what, (soft, hard))
-        )
+        fault = Fault(lambda tell: begin(point), lambda: resource.setrlimit(what, (soft, hard)))
         with place.copy() as folder:
             ending = suffer(workload, folder, fault, rules.typed, rules.timeout)
             return ending, judge(workload, folder, ending, rules.allowed, rules.timeout)
