@@ -37,6 +37,7 @@ NAMES = [
         "parameter",
         "log_errors",
         "max_mem",
+        "dont_write_bytecode",
     ),
 ]
 
