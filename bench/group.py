@@ -50,7 +50,7 @@ def in_coroutines(store, logs, note, events):
 WAYS = {"alone": alone, "coroutines": in_coroutines, "threads": in_threads}
 
 
-def eight_against_one(place, rounds=5):
+def eight_against_one(place, rounds=15):
     """Events per second of one run alone, of eight in coroutines and of eight in threads: the median of some rounds."""
     store = open_store(place)
     logs = [begun(store, f"bench-group-{number}") for number in range(RUNS)]

@@ -17,6 +17,8 @@ from tests.forked import holdfast_says
 def holdfast(cwd, *words, code=0):
     environ = {name: value for name, value in os.environ.items() if not name.startswith("HOLDFAST_")}
     environ["HOLDFAST_STORE"] = str(Path(cwd) / "store" / "holdfast.db")
+    for who in ("AUTHOR", "COMMITTER"):
+        environ |= {f"GIT_{who}_NAME": "A. User", f"GIT_{who}_EMAIL": "user@example.org"}
     done = holdfast_says(words, cwd, environ)
     assert code is None or done.returncode == code, done.stderr
     return done.stdout

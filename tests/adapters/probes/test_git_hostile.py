@@ -184,7 +184,8 @@ def test_no_probe_and_no_act_runs_any(hostile, environ, canaries, bare, git, nam
         shutil.rmtree(hostile.parent / "clean" / "hooks")
         subprocess.run(["git", "add", "plain.txt"], cwd=hostile, env=clean, check=True)
         shutil.copy(hostile.parent / "clean" / "index", hostile / ".git" / "index")
-        shutil.copytree(hostile.parent / "clean" / "objects", hostile / ".git" / "objects", dirs_exist_ok=True)
+        shutil.rmtree(hostile / ".git" / "objects")
+        shutil.copytree(hostile.parent / "clean" / "objects", hostile / ".git" / "objects")
     effect = effects(hostile, environ, bare)[name]()
     if name == "branch moved":
         object.__setattr__(
