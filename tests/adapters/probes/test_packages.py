@@ -24,6 +24,7 @@ from tests.adapters.probes.killing import in_child
 
 KEY = "install-1"
 FILES = 40
+SYSTEMS = "/usr/bin/python3"
 
 
 def make_wheel(folder, version, name="tiny_thing"):
@@ -61,10 +62,15 @@ def template(tmp_path_factory):
     folder = tmp_path_factory.mktemp("environment") / "venv"
     python = os.path.realpath(sys.executable)
     subprocess.run([python, "-I", "-m", "venv", "--without-pip", str(folder)], check=True)
-    bundled = next(Path(ensurepip.__file__).parent.joinpath("_bundled").glob("pip-*.whl"))
-    with zipfile.ZipFile(bundled) as wheel:
+    with zipfile.ZipFile(bundled_pip()) as wheel:
         wheel.extractall(sites_of(folder))
     return folder
+
+
+def bundled_pip():
+    """Where Python keeps it; some distributions keep it where their other wheels are."""
+    folders = Path(ensurepip.__file__).parent / "_bundled", Path("/usr/share/python-wheels")
+    return next(wheel for folder in folders for wheel in sorted(folder.glob("pip-*.whl")))
 
 
 def sites_of(venv):
@@ -123,6 +129,16 @@ def test_a_package_is_installed_once_and_found(venv, install):
     assert not list(venv.rglob("canary")), "it is never imported"
     check_plain(receipt)
     check_plain(effect.arguments)
+
+
+@pytest.mark.skipif(not os.path.exists(SYSTEMS), reason="the system has no Python of its own")
+def test_an_environment_of_the_systems_python_is_looked_at_where_it_keeps_its_packages(tmp_path, wheels):
+    subprocess.run([SYSTEMS, "-I", "-m", "venv", "--without-pip", str(tmp_path / "venv")], check=True)
+    effect = PackageInstall(str(tmp_path / "venv" / "bin" / "python"), "Tiny.Thing", "1.0", None, str(wheels))
+    assert effect.probe(KEY).settled_as == "not_done"
+    with zipfile.ZipFile(wheels / "tiny_thing-1.0-py3-none-any.whl") as wheel:
+        wheel.extractall(sites_of(tmp_path / "venv"))
+    assert effect.probe(KEY).settled_as == "done"
 
 
 def test_another_version_is_unknown_unless_it_was_expected(venv, install):
@@ -307,13 +323,15 @@ if "pip" in sys.orig_argv:
 @pytest.mark.slow
 def test_killed_at_any_write_of_pip_the_probe_says_what_is_there(venv, install, tmp_path, tries, record_property):
     """With pip, or only the process that started it: then pip goes on, and the probe waits for it."""
-    hook, count = sites_of(venv) / "sitecustomize.py", tmp_path / "count"
+    hook, count = sites_of(venv) / "strike.py", tmp_path / "count"
 
     def act(at, how):
         clear(venv)
         hook.write_text(STRIKE.format(at=at, how=how, site=str(sites_of(venv)), count=str(count)))
+        hook.with_suffix(".pth").write_text("import strike\n")
         status = in_child(lambda: install().act(KEY))
         hook.unlink()
+        hook.with_suffix(".pth").unlink()
         return status
 
     assert act(0, "never") == 0 and installed(venv) == (["1.0"], True)

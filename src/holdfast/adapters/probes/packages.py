@@ -43,7 +43,9 @@ def prefix_and_sites():
             continue
         said = {name.strip().lower(): value.strip().lower() for name, _, value in lines}
         more = [sys.prefix] if said.get("include-system-site-packages") == "true" else []
-        return prefix, site.getsitepackages([prefix]) + site.getsitepackages(more)
+        outer = site.getsitepackages(more)
+        sys.prefix = prefix  # by this the Python of Debian knows that its own folders do not count here
+        return prefix, site.getsitepackages([prefix]) + outer
     return sys.prefix, site.getsitepackages([sys.prefix])
 
 def missing(found):
