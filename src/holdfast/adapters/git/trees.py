@@ -38,6 +38,7 @@ from holdfast.adapters.git.ws_desk import (
 from holdfast.adapters.git.ws_objects import IDENTITY, Maker, parse_commit
 from holdfast.adapters.git.ws_refs import change_ref
 from holdfast.adapters.git.ws_scan import GITLINK, shown
+from holdfast.adapters.paths import real_path
 from holdfast.adapters.probes.common import EffectError
 from holdfast.adapters.probes.git_runner import Git, check_id, complaint, find_repository
 from holdfast.adapters.syncing import sync_objects
@@ -80,7 +81,7 @@ class TaskTrees:
     def __init__(self, workspace: GitWorkspace, run_id: str, folder: str | None = None) -> None:
         self.workspace, self.git = workspace, workspace.git
         self.run_id = check_name(run_id, "The run id")
-        root = os.path.realpath(folder) if folder else os.path.join(workspace.main, ".holdfast", "worktrees")
+        root = real_path(folder) if folder else os.path.join(workspace.main, ".holdfast", "worktrees")
         self.folder = os.path.join(root, self.run_id)
 
     def path_of(self, name: str) -> str:
@@ -132,7 +133,7 @@ class TaskTrees:
 
     def _refuse_strangers(self, path: str) -> None:
         os.makedirs(self.folder, exist_ok=True)
-        if os.path.realpath(self.folder) != self.folder:
+        if real_path(self.folder) != self.folder:
             raise TreeRefused(f"{self.folder} leads somewhere else by a link.", advice="Put a real folder there.")
         if os.path.lexists(path):
             raise TreeRefused(f"{path} is already there, and is not a work tree of run {self.run_id}.")

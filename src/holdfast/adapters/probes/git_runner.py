@@ -13,6 +13,7 @@ import stat
 import sys
 from collections.abc import Mapping, Sequence
 
+from holdfast.adapters.paths import real_path
 from holdfast.adapters.probes.common import EffectError
 from holdfast.adapters.probes.git_config import (
     ENVIRONMENT,
@@ -62,11 +63,12 @@ class Repository(NamedTuple):
 
 def find_repository(path: str) -> Repository:
     """The repository whose work tree has its top at `path`. One that points elsewhere must be pointed back at."""
-    top = os.path.realpath(path)
+    top = real_path(path)
     git = os.path.join(top, ".git")
-    if os.path.islink(git) or not os.path.lexists(git):
+    mode = os.lstat(git).st_mode if os.path.lexists(git) else 0
+    if not mode or stat.S_ISLNK(mode):
         raise EffectError(f"{top} is not the top of a git work tree.", advice="Name the folder that holds .git.")
-    if os.path.isfile(git):
+    if stat.S_ISREG(mode):
         return _linked(top, git)
     if os.path.lexists(os.path.join(git, "commondir")):
         raise EffectError(f"{git} says that it belongs to another repository.", advice="Remove its file `commondir`.")
@@ -75,10 +77,10 @@ def find_repository(path: str) -> Repository:
 
 def _linked(top: str, git: str) -> Repository:
     line = _first_line(git)
-    git_dir = os.path.realpath(os.path.join(top, line.removeprefix("gitdir: ")))
+    git_dir = real_path(os.path.join(top, line.removeprefix("gitdir: ")))
     common = os.path.dirname(os.path.dirname(git_dir))
-    names_back = os.path.realpath(os.path.join(git_dir, _first_line(os.path.join(git_dir, "gitdir"))))
-    named = os.path.realpath(os.path.join(git_dir, _first_line(os.path.join(git_dir, "commondir"))))
+    names_back = real_path(os.path.join(git_dir, _first_line(os.path.join(git_dir, "gitdir"))))
+    named = real_path(os.path.join(git_dir, _first_line(os.path.join(git_dir, "commondir"))))
     if not line.startswith("gitdir: ") or names_back != git or named != common:
         raise EffectError(
             f"{git} names a git folder that does not name it back.",
@@ -88,10 +90,26 @@ def _linked(top: str, git: str) -> Repository:
 
 
 def _first_line(path: str) -> str:
-    if not os.path.isfile(path):
+    """Of an ordinary file; what is none has none."""
+    try:
+        data = _beginning(path, _MOST) or b""
+    except FileNotFoundError:
         return ""
-    with open(path, encoding="utf-8", errors="surrogateescape") as file:
-        return file.read(_MOST).partition("\n")[0].replace("\0", "")
+    except OSError:
+        if os.path.isfile(path):
+            raise
+        return ""
+    line = data.replace(b"\r", b"\n").partition(b"\n")[0]
+    return line.replace(b"\0", b"").decode("utf-8", "surrogateescape")
+
+
+def _beginning(path: str, most: int) -> bytes | None:
+    """What an ordinary file begins with; None if it is something else."""
+    fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        return os.read(fd, most) if stat.S_ISREG(os.fstat(fd).st_mode) else None
+    finally:
+        os.close(fd)
 
 
 def plain_head(place: Repository) -> tuple[str, str] | None:
@@ -141,17 +159,12 @@ def read_configs(place: Repository | None, environment: Mapping[str, str]) -> tu
 
 def _config(path: str) -> bytes | None:
     try:
-        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        data = _beginning(path, _LARGEST_CONFIG + 1)
     except (FileNotFoundError, NotADirectoryError):
         return b""
     except OSError:
         return None
-    try:
-        ordinary = stat.S_ISREG(os.fstat(fd).st_mode)
-        data = os.read(fd, _LARGEST_CONFIG + 1) if ordinary else b""
-        return b"+" + data if ordinary and len(data) <= _LARGEST_CONFIG else None
-    finally:
-        os.close(fd)
+    return b"+" + data if data is not None and len(data) <= _LARGEST_CONFIG else None
 
 
 _TREES: dict[tuple[str, str], str] = {}  # by the repository and the id of the commit, for all of its work trees
