@@ -12,6 +12,12 @@ from pathlib import Path
 import pytest
 
 from holdfast.adapters import syncing
+from holdfast.adapters.git import content as git_content
+from holdfast.adapters.git import ws_gather
+from holdfast.adapters.git.content import content_of, looking
+from holdfast.adapters.git.merging import merge
+from holdfast.adapters.git.repo import GitWorkspace
+from holdfast.adapters.git.trees import TaskTrees
 from holdfast.adapters.probes import git_runner
 from holdfast.adapters.probes.common import EffectError
 from holdfast.adapters.probes.git import GitCommit
@@ -34,7 +40,10 @@ def asked(monkeypatch):
     run = git_runner.run
 
     def started(argv, *more, **named):
-        commands.append(argv[3 if argv[1] == "-C" else 1])
+        words = argv[1:]
+        while words[0] in ("-C", "-c"):
+            words = words[2:]
+        commands.append(words[0])
         return run(argv, *more, **named)
 
     monkeypatch.setattr(git_runner, "run", started)
@@ -74,6 +83,92 @@ def test_work_trees_share_the_trees_of_commits(kit, asked, tmp_path):
     other, head = tmp_path / "other", kit.git("rev-parse", "HEAD")
     kit.git("worktree", "add", "-q", "--detach", str(other))
     assert kit.runner().tree_of(head) == kit.runner(other).tree_of(head) and asked.count("rev-parse") == 1
+
+
+def test_the_id_of_a_commit_is_asked_for_once_and_any_other_name_each_time(kit, asked, tmp_path):
+    other, head = tmp_path / "other", kit.git("rev-parse", "HEAD")
+    kit.git("worktree", "add", "-q", "--detach", str(other))
+    assert [kit.runner(top).commit_of(head) for top in (kit.top, other, kit.top)] == [head] * 3
+    assert asked.count("rev-parse") == 1
+    kit.git("tag", "-a", "-m", "x", "v1")
+    tag = kit.git("rev-parse", "v1")
+    assert [kit.runner().commit_of(name) for name in ("HEAD", "HEAD", tag, tag)] == [head] * 4
+    assert asked.count("rev-parse") == 5
+    kit.git("commit", "-q", "--allow-empty", "-m", "next")
+    assert kit.runner().commit_of("HEAD") == kit.git("rev-parse", "HEAD") != head
+
+
+def test_what_is_no_commit_is_refused_each_time(kit):
+    for name in ("no-such-branch", "0" * 40, kit.git("rev-parse", "HEAD^{tree}")):
+        for _ in range(2):
+            with pytest.raises(EffectError, match="There is no commit"):
+                kit.runner().commit_of(name)
+
+
+def content(kit, base):
+    with looking(kit.runner()) as desk:
+        return content_of(desk, base)
+
+
+def test_what_a_tree_and_an_index_hold_is_asked_for_once(kit, asked):
+    base = kit.git("rev-parse", "HEAD")
+    (kit.top / "new.txt").write_text("new\n")
+    first = content(kit, base)
+    before = asked.count("ls-files"), asked.count("ls-tree")
+    assert content(kit, base) == first and asked.count("ls-tree") == before[1]
+    assert asked.count("ls-files") - before[0] == 1  # of its private index, which is another one each time
+
+
+def test_an_index_that_was_changed_is_listed_anew(kit):
+    base = kit.git("rev-parse", "HEAD")
+    (name, *_) = kit.git("ls-files").splitlines()
+    assert content(kit, base).tree == kit.git("rev-parse", "HEAD^{tree}")
+    kit.git("update-index", "--assume-unchanged", name)
+    (kit.top / name).write_text("hidden from git\n")
+    seen = content(kit, base)
+    assert seen.tree != kit.git("rev-parse", "HEAD^{tree}")
+    kit.git("update-index", "--no-assume-unchanged", name)
+    assert content(kit, base) == seen
+
+
+def test_many_or_large_trees_and_indexes_are_not_kept(kit, monkeypatch):
+    for module, name in ((git_content, "_HELD"), (ws_gather, "_LISTED")):
+        monkeypatch.setattr(module, name, {})
+        monkeypatch.setattr(module, f"_MOST{name}", 2)
+    base = kit.git("rev-parse", "HEAD")
+    for number in range(4):
+        (kit.top / "new.txt").write_text(f"{number}\n")
+        kit.git("add", "new.txt")
+        kit.git("commit", "-q", "-m", "next")
+        content(kit, base)
+        assert len(git_content._HELD) <= 2 and len(ws_gather._LISTED) <= 2
+    for module, name in ((git_content, "_HELD"), (ws_gather, "_LISTED")):
+        getattr(module, name).clear()
+        monkeypatch.setattr(module, f"_LARGEST{name}", 0)
+    content(kit, base)
+    assert not git_content._HELD and not ws_gather._LISTED
+
+
+def test_what_was_collected_here_is_known_when_it_is_closed(kit, asked):
+    trees = TaskTrees(GitWorkspace(str(kit.top), kit.environ), "r1")
+    path = trees.open("a", kit.git("rev-parse", "HEAD"))
+    Path(path, "new.txt").write_text("new\n")
+    sha = trees.collect("a")
+    anew = TaskTrees(GitWorkspace(str(kit.top), kit.environ), "r1").about(sha)
+    assert trees.about(sha) == anew
+    git_runner._TREES.clear()
+    assert trees.workspace.tree_of(sha) == anew.tree
+    asked.clear()
+    assert trees.close("a") is None and not os.path.lexists(path)
+    assert "cat-file" not in asked and "diff-tree" not in asked and asked.count("for-each-ref") == 1
+
+
+def test_which_git_it_is_is_asked_once(kit, asked):
+    git_runner.version_of.cache_clear()
+    base = kit.git("rev-parse", "HEAD")
+    for _ in range(2):
+        merge(kit.runner(), base, base, [("T1", base)])
+    assert asked.count("version") == 1
 
 
 CHANGES = {

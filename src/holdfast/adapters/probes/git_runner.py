@@ -167,8 +167,10 @@ def _config(path: str) -> bytes | None:
     return b"+" + data if data is not None and len(data) <= _LARGEST_CONFIG else None
 
 
-_TREES: dict[tuple[str, str], str] = {}  # by the repository and the id of the commit, for all of its work trees
-_MANY_TREES = 1000
+# What an id means never changes: by the repository, for all of its work trees, and the id.
+_TREES: dict[tuple[str, str], str] = {}
+_COMMITS: set[tuple[str, str]] = set()
+_MANY = 1000
 
 
 class Git:
@@ -308,9 +310,22 @@ class Git:
             raise EffectError(f"There is no commit {name!r:.120} in this repository.")
         return check_id(finished.out.decode().strip())
 
+    def commit_of(self, name: str) -> str:
+        """As `resolve`, but what is the id of a commit is asked once: it never means another, though it may be gone since."""
+        if self._key(name) in _COMMITS:
+            return name
+        if len(_COMMITS) >= _MANY:
+            _COMMITS.clear()
+        commit = self.resolve(name)
+        _COMMITS.add(self._key(commit))
+        return commit
+
+    def _key(self, sha: str) -> tuple[str, str]:
+        return self.place.common if self.place else "", sha
+
     def tree_of(self, commit: str) -> str:
-        """The tree of a commit. An id never means another one, so git is asked once."""
-        key = (self.place.common if self.place else "", check_id(commit))
+        """The tree of a commit, which git is asked for once."""
+        key = self._key(check_id(commit))
         tree = _TREES.get(key)
         if tree is None:
             tree = self.line("rev-parse", "--verify", "--end-of-options", f"{commit}^{{tree}}")
@@ -319,9 +334,9 @@ class Git:
 
     def know_tree(self, commit: str, tree: str) -> str:
         """Remember the tree of a commit that git has just made or named; gives the commit."""
-        if len(_TREES) >= _MANY_TREES:
+        if len(_TREES) >= _MANY:
             _TREES.clear()
-        _TREES[self.place.common if self.place else "", commit] = tree
+        _TREES[self._key(commit)] = tree
         return commit
 
     def contains(self, tip: str, commit: str) -> bool:
@@ -381,10 +396,15 @@ def numbered(settings: Mapping[str, str]) -> dict[str, str]:
 
 
 @functools.cache
-def check_version(program: str, path: str) -> None:
-    finished = run([program, "version"], {"PATH": path, "LC_ALL": "C"}, Limits(SECONDS))
+def version_of(program: str, path: str) -> tuple[int, int]:
+    """Which git a program is; nothing that git is, if it does not say so."""
+    finished = run([program, "-C", "/", "version"], {"PATH": path, "LC_ALL": "C"}, Limits(SECONDS), cwd=None)
     found = re.search(rb"(\d+)\.(\d+)", finished.out)
-    if finished.code or not found or (int(found[1]), int(found[2])) < OLDEST:
+    return (0, 0) if finished.code or not found else (int(found[1]), int(found[2]))
+
+
+def check_version(program: str, path: str) -> None:
+    if version_of(program, path) < OLDEST:
         wanted = ".".join(map(str, OLDEST))
         raise EffectError(f"{program} is not git {wanted} or newer.", advice=f"Install git {wanted} or newer.")
 
