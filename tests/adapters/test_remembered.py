@@ -18,6 +18,7 @@ from holdfast.adapters.git.content import content_of, looking
 from holdfast.adapters.git.merging import merge
 from holdfast.adapters.git.repo import GitWorkspace
 from holdfast.adapters.git.trees import TaskTrees
+from holdfast.adapters.git.ws_desk import look_again, turn
 from holdfast.adapters.probes import git_runner
 from holdfast.adapters.probes.common import EffectError
 from holdfast.adapters.probes.git import GitCommit
@@ -114,9 +115,22 @@ def test_what_a_tree_and_an_index_hold_is_asked_for_once(kit, asked):
     base = kit.git("rev-parse", "HEAD")
     (kit.top / "new.txt").write_text("new\n")
     first = content(kit, base)
-    before = asked.count("ls-files"), asked.count("ls-tree")
-    assert content(kit, base) == first and asked.count("ls-tree") == before[1]
-    assert asked.count("ls-files") - before[0] == 1  # of its private index, which is another one each time
+    asked.clear()
+    assert content(kit, base) == first and "ls-tree" not in asked and "ls-files" not in asked
+
+
+def test_what_was_announced_only_is_no_part_of_a_tree_but_of_the_index(kit, monkeypatch):
+    """A file that is too large to be looked at is not looked at because somebody took it out and announced it again."""
+    base = kit.git("rev-parse", "HEAD")
+    (name, *_) = kit.git("ls-files").splitlines()
+    kit.git("rm", "-q", "--cached", name)
+    kit.git("add", "-N", name)
+    (kit.top / name).write_text("x" * 100)
+    with looking(kit.runner()) as desk:
+        found = content_of(desk, base, policy=ws_gather.Policy(largest=10))
+        rows = kit.git("ls-tree", "-r", "--name-only", base).splitlines()
+        held = desk.line("ls-tree", "-r", "--name-only", found.tree).splitlines()
+    assert held == [row for row in rows if row != name] and found.left_out[0].startswith(name)
 
 
 def test_an_index_that_was_changed_is_listed_anew(kit):
@@ -161,6 +175,37 @@ def test_what_was_collected_here_is_known_when_it_is_closed(kit, asked):
     asked.clear()
     assert trees.close("a") is None and not os.path.lexists(path)
     assert "cat-file" not in asked and "diff-tree" not in asked and asked.count("for-each-ref") == 1
+
+
+def test_what_the_user_says_otherwise_is_passed_on_at_once(kit):
+    git = kit.runner()
+    git.given = dict(git.given)
+    git.given["GIT_AUTHOR_NAME"] = "One"
+    look_again(git)
+    assert git.line("var", "GIT_AUTHOR_IDENT").startswith("One ")
+    git.given["GIT_AUTHOR_NAME"] = "Two"
+    look_again(git)
+    assert git.line("var", "GIT_AUTHOR_IDENT").startswith("Two ")
+    kit.git("config", "holdfast.test", "new")
+    look_again(git)
+    assert git.line("config", "holdfast.test") == "new"
+
+
+def test_gits_with_the_same_settings_are_told_the_same_things(kit, tmp_path):
+    other = tmp_path / "other"
+    kit.git("worktree", "add", "-q", "--detach", str(other))
+    one, same, elsewhere = kit.runner(), kit.runner(), kit.runner(other)
+    assert one.environment is same.environment and one._bytes() is same._bytes()
+    assert elsewhere.environment["GIT_WORK_TREE"] == str(other) != one.environment["GIT_WORK_TREE"]
+    assert {os.fsdecode(name): os.fsdecode(value) for name, value in one._bytes().items()} == one.environment
+
+
+def test_where_nothing_is_to_be_linked_nobody_waits_for_a_turn(kit):
+    trees = TaskTrees(GitWorkspace(str(kit.top), kit.environ), "r1")
+    trees.open("a", kit.git("rev-parse", "HEAD"))
+    home = kit.top / ".git" / "holdfast" / "trees" / "r1"
+    with turn(str(home)):
+        assert trees.link("a", [".venv"]) == []
 
 
 def test_which_git_it_is_is_asked_once(kit, asked):

@@ -14,7 +14,7 @@ from tempfile import TemporaryDirectory
 
 from holdfast.adapters.git.ws_desk import Desk, open_desk
 from holdfast.adapters.git.ws_gather import Gathered, Policy, gather
-from holdfast.adapters.git.ws_scan import GITLINK, Own, joined, shown
+from holdfast.adapters.git.ws_scan import ABSENT, GITLINK, Own, joined, shown
 from holdfast.adapters.probes.git_runner import Git
 from holdfast.core.named import NamedTuple
 
@@ -59,9 +59,10 @@ def looking(git: Git) -> Iterator[Desk]:
 def content_of(desk: Desk, base: str, links: Mapping[str, bytes] | None = None, policy: Policy = WHOLE) -> Content:
     """`links` are links of ours, by path, that do not count as long as they lead where we let them."""
     found = gather(desk, policy)
-    own, listed = Own(desk.git), _listed(desk)
-    then = listed if found.tree == desk.git.tree_of(base) else _tree_of(desk, base)
-    known = {*then, *(_tree_of(desk, found.head) if found.head and found.head != base else ())}
+    own, listed = Own(desk.git), _listed(desk, found)
+    then = _held(desk, desk.git.tree_of(base))
+    heads = _held(desk, desk.git.tree_of(found.head)) if found.head and found.head != base else ()
+    known = {*then, *heads}
     ours, theirs = ({path: row for path, row in rows.items() if path in own} for rows in (listed, then))
     back = sorted(path for path in known - {*listed} if path not in own and _is_file(desk, path))
     away = [os.fsencode(path) for path, target in (links or {}).items() if _target(desk, path) == target]
@@ -79,16 +80,17 @@ def content_of(desk: Desk, base: str, links: Mapping[str, bytes] | None = None, 
     return Content(tree, found.head, _rows(found), tuple(inner))
 
 
-def _listed(desk: Desk) -> Entries:
-    """What the private index holds: path -> mode and id."""
+def _listed(desk: Desk, found: Gathered) -> Entries:
+    """What the private index holds: path -> mode and id. That is its tree, but for what was only announced by `git add -N`."""
+    if all(entry.staged != ABSENT for entry in found.scan.entries):
+        return _held(desk, found.tree)
     rows = (
         row.split(b"\t", 1) for row in desk.run("ls-files", "-s", "-z", index=desk.path("index")).split(b"\0") if row
     )
     return {path: (facts.split(b" ")[0], facts.split(b" ")[1]) for facts, path in rows}
 
 
-def _tree_of(desk: Desk, name: str) -> Entries:
-    tree = desk.git.tree_of(name)
+def _held(desk: Desk, tree: str) -> Entries:
     held = _HELD.get(tree)
     if held is None:
         rows = (row.split(b"\t", 1) for row in desk.run("ls-tree", "-r", "-z", tree).split(b"\0") if row)

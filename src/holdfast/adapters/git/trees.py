@@ -182,6 +182,8 @@ class TaskTrees:
     def link(self, name: str, paths: Iterable[str]) -> list[str]:
         """Let ignored files and folders of the main work tree be there too, by links. Where something is, it stays."""
         wanted = [path for path in map(plain, paths) if os.path.lexists(os.path.join(self.workspace.top, path))]
+        if not wanted:
+            return []
         with self._turn() as (records, _):
             record = self._opened(records, name)
             there = self._there(record)
@@ -192,8 +194,6 @@ class TaskTrees:
             return [path for path, target in links.items() if link(_top(there), path, target)]
 
     def _refuse_tracked(self, record: Record, paths: list[str]) -> None:
-        if not paths:
-            return
         finished = check_ignore(self.git, paths)
         if finished.code not in (0, 1):
             raise EffectError(f"`git check-ignore` failed: {complaint(finished)}")

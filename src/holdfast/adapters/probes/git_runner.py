@@ -134,7 +134,6 @@ _REMEMBERED = 64
 _LARGEST_CONFIG = 64 * 1024
 _KNOWN_GIT = "/usr/bin/git" if sys.platform == "linux" else ""  # whose system settings are in /etc/gitconfig
 _INCLUDES = ("include.", "includeif.")
-_overrides = functools.lru_cache(_REMEMBERED)(overrides)
 _fsencode = functools.lru_cache(4096)(os.fsencode)
 
 
@@ -199,7 +198,7 @@ class Git:
         key = (self.program, self.place and self.place.common, files)  # its work trees share all but the files
         if files is not None and key in _SETTINGS:
             return _SETTINGS[key]
-        listing = self._run(["config", "--list", "--show-scope", "-z"], self._environment({})).out
+        listing = self._run(["config", "--list", "--show-scope", "-z"], self._unset()).out
         found = tuple(parse_settings(listing))
         whole = self.place is None or any(scope == "local" for scope, _, _ in found)  # else git saw no repository here
         includes = any(name.lower().startswith(_INCLUDES) for _, name, _ in found)
@@ -216,7 +215,8 @@ class Git:
 
     @functools.cached_property
     def environment(self) -> dict[str, str]:
-        return self._environment(_overrides(self.settings) | self._case())
+        self._encoded = _told(tuple(self._around().items()), self.settings, self._tells_case())
+        return self._encoded[0]
 
     def _bytes(self) -> dict[bytes, bytes]:
         """The environment, encoded once: every start would encode its hundred names and values again."""
@@ -227,20 +227,18 @@ class Git:
             self._encoded = said, {**known, **{_fsencode(name): _fsencode(value) for name, value in new}}
         return self._encoded[1]
 
-    def _case(self) -> dict[str, str]:
+    def _tells_case(self) -> bool:
         """Where the disk tells `A` from `a`, git must too, whatever a repository from another machine says: or files hide."""
-        can_tell = self.place is not None and not os.path.lexists(os.path.join(self.place.git_dir, "hEAD"))
-        return {"core.ignorecase": "false"} if can_tell else {}
+        return self.place is not None and not os.path.lexists(os.path.join(self.place.git_dir, "hEAD"))
 
-    def _environment(self, more: Mapping[str, str]) -> dict[str, str]:
+    def _around(self) -> dict[str, str]:
+        """All that git is told but settings."""
         kept = {name: self.given[name] for name in KEPT if name in self.given}
-        return {
-            **kept,
-            **ENVIRONMENT,
-            "PATH": search_path(self.given),
-            **self._where(),
-            **numbered({**FIXED, **LOCAL, **more}),
-        }
+        return {**kept, **ENVIRONMENT, "PATH": search_path(self.given), **self._where()}
+
+    def _unset(self) -> dict[str, str]:
+        """The environment of a git that reads the settings."""
+        return {**self._around(), **numbered({**FIXED, **LOCAL})}
 
     def _where(self) -> dict[str, str]:
         if self.place is None:
@@ -252,7 +250,7 @@ class Git:
         place = self.place
         if place is None or all(os.stat(path).st_uid == os.geteuid() for path in place):
             return
-        environment = {name: value for name, value in self._environment({}).items() if name not in self._where()}
+        environment = {name: value for name, value in self._unset().items() if name not in self._where()}
         environment["GIT_CEILING_DIRECTORIES"] = os.path.dirname(place.top)
         self._run(["rev-parse", "--git-dir"], environment)
 
@@ -361,6 +359,16 @@ class Git:
         assert self.place is not None
         objects = [os.path.join(self.place.objects, name) for name in os.listdir(self.place.objects) if len(name) == 2]
         sync_folders((*objects, self.place.objects, *_up(self.place.common, ref), self.place.common))
+
+
+@functools.lru_cache(_REMEMBERED)
+def _told(
+    around: tuple[tuple[str, str], ...], settings: tuple[Setting, ...], tells_case: bool
+) -> tuple[dict[str, str], dict[bytes, bytes]]:
+    """The environment of a git in a repository with these settings, and the same as bytes. Neither is ever changed."""
+    case = {"core.ignorecase": "false"} if tells_case else {}
+    said = {**dict(around), **numbered({**FIXED, **LOCAL, **overrides(settings), **case})}
+    return said, {_fsencode(name): _fsencode(value) for name, value in said.items()}
 
 
 class RemoteGit(Git):
