@@ -12,6 +12,13 @@ from pathlib import Path
 import pytest
 
 from holdfast.adapters import syncing
+from holdfast.adapters.git import content as git_content
+from holdfast.adapters.git import ws_gather
+from holdfast.adapters.git.content import content_of, looking
+from holdfast.adapters.git.merging import merge
+from holdfast.adapters.git.repo import GitWorkspace
+from holdfast.adapters.git.trees import TaskTrees
+from holdfast.adapters.git.ws_desk import look_again, turn
 from holdfast.adapters.probes import git_runner
 from holdfast.adapters.probes.common import EffectError
 from holdfast.adapters.probes.git import GitCommit
@@ -34,7 +41,10 @@ def asked(monkeypatch):
     run = git_runner.run
 
     def started(argv, *more, **named):
-        commands.append(argv[3 if argv[1] == "-C" else 1])
+        words = argv[1:]
+        while words[0] in ("-C", "-c"):
+            words = words[2:]
+        commands.append(words[0])
         return run(argv, *more, **named)
 
     monkeypatch.setattr(git_runner, "run", started)
@@ -74,6 +84,136 @@ def test_work_trees_share_the_trees_of_commits(kit, asked, tmp_path):
     other, head = tmp_path / "other", kit.git("rev-parse", "HEAD")
     kit.git("worktree", "add", "-q", "--detach", str(other))
     assert kit.runner().tree_of(head) == kit.runner(other).tree_of(head) and asked.count("rev-parse") == 1
+
+
+def test_the_id_of_a_commit_is_asked_for_once_and_any_other_name_each_time(kit, asked, tmp_path):
+    other, head = tmp_path / "other", kit.git("rev-parse", "HEAD")
+    kit.git("worktree", "add", "-q", "--detach", str(other))
+    assert [kit.runner(top).commit_of(head) for top in (kit.top, other, kit.top)] == [head] * 3
+    assert asked.count("rev-parse") == 1
+    kit.git("tag", "-a", "-m", "x", "v1")
+    tag = kit.git("rev-parse", "v1")
+    assert [kit.runner().commit_of(name) for name in ("HEAD", "HEAD", tag, tag)] == [head] * 4
+    assert asked.count("rev-parse") == 5
+    kit.git("commit", "-q", "--allow-empty", "-m", "next")
+    assert kit.runner().commit_of("HEAD") == kit.git("rev-parse", "HEAD") != head
+
+
+def test_what_is_no_commit_is_refused_each_time(kit):
+    for name in ("no-such-branch", "0" * 40, kit.git("rev-parse", "HEAD^{tree}")):
+        for _ in range(2):
+            with pytest.raises(EffectError, match="There is no commit"):
+                kit.runner().commit_of(name)
+
+
+def content(kit, base):
+    with looking(kit.runner()) as desk:
+        return content_of(desk, base)
+
+
+def test_what_a_tree_and_an_index_hold_is_asked_for_once(kit, asked):
+    base = kit.git("rev-parse", "HEAD")
+    (kit.top / "new.txt").write_text("new\n")
+    first = content(kit, base)
+    asked.clear()
+    assert content(kit, base) == first and "ls-tree" not in asked and "ls-files" not in asked
+
+
+def test_what_was_announced_only_is_no_part_of_a_tree_but_of_the_index(kit, monkeypatch):
+    """A file that is too large to be looked at is not looked at because somebody took it out and announced it again."""
+    base = kit.git("rev-parse", "HEAD")
+    (name, *_) = kit.git("ls-files").splitlines()
+    kit.git("rm", "-q", "--cached", name)
+    kit.git("add", "-N", name)
+    (kit.top / name).write_text("x" * 100)
+    with looking(kit.runner()) as desk:
+        found = content_of(desk, base, policy=ws_gather.Policy(largest=10))
+        rows = kit.git("ls-tree", "-r", "--name-only", base).splitlines()
+        held = desk.line("ls-tree", "-r", "--name-only", found.tree).splitlines()
+    assert held == [row for row in rows if row != name] and found.left_out[0].startswith(name)
+
+
+def test_an_index_that_was_changed_is_listed_anew(kit):
+    base = kit.git("rev-parse", "HEAD")
+    (name, *_) = kit.git("ls-files").splitlines()
+    assert content(kit, base).tree == kit.git("rev-parse", "HEAD^{tree}")
+    kit.git("update-index", "--assume-unchanged", name)
+    (kit.top / name).write_text("hidden from git\n")
+    seen = content(kit, base)
+    assert seen.tree != kit.git("rev-parse", "HEAD^{tree}")
+    kit.git("update-index", "--no-assume-unchanged", name)
+    assert content(kit, base) == seen
+
+
+def test_many_or_large_trees_and_indexes_are_not_kept(kit, monkeypatch):
+    for module, name in ((git_content, "_HELD"), (ws_gather, "_LISTED")):
+        monkeypatch.setattr(module, name, {})
+        monkeypatch.setattr(module, f"_MOST{name}", 2)
+    base = kit.git("rev-parse", "HEAD")
+    for number in range(4):
+        (kit.top / "new.txt").write_text(f"{number}\n")
+        kit.git("add", "new.txt")
+        kit.git("commit", "-q", "-m", "next")
+        content(kit, base)
+        assert len(git_content._HELD) <= 2 and len(ws_gather._LISTED) <= 2
+    for module, name in ((git_content, "_HELD"), (ws_gather, "_LISTED")):
+        getattr(module, name).clear()
+        monkeypatch.setattr(module, f"_LARGEST{name}", 0)
+    content(kit, base)
+    assert not git_content._HELD and not ws_gather._LISTED
+
+
+def test_what_was_collected_here_is_known_when_it_is_closed(kit, asked):
+    trees = TaskTrees(GitWorkspace(str(kit.top), kit.environ), "r1")
+    path = trees.open("a", kit.git("rev-parse", "HEAD"))
+    Path(path, "new.txt").write_text("new\n")
+    sha = trees.collect("a")
+    anew = TaskTrees(GitWorkspace(str(kit.top), kit.environ), "r1").about(sha)
+    assert trees.about(sha) == anew
+    git_runner._TREES.clear()
+    assert trees.workspace.tree_of(sha) == anew.tree
+    asked.clear()
+    assert trees.close("a") is None and not os.path.lexists(path)
+    assert "cat-file" not in asked and "diff-tree" not in asked and asked.count("for-each-ref") == 1
+
+
+def test_what_the_user_says_otherwise_is_passed_on_at_once(kit):
+    git = kit.runner()
+    git.given = dict(git.given)
+    git.given["GIT_AUTHOR_NAME"] = "One"
+    look_again(git)
+    assert git.line("var", "GIT_AUTHOR_IDENT").startswith("One ")
+    git.given["GIT_AUTHOR_NAME"] = "Two"
+    look_again(git)
+    assert git.line("var", "GIT_AUTHOR_IDENT").startswith("Two ")
+    kit.git("config", "holdfast.test", "new")
+    look_again(git)
+    assert git.line("config", "holdfast.test") == "new"
+
+
+def test_gits_with_the_same_settings_are_told_the_same_things(kit, tmp_path):
+    other = tmp_path / "other"
+    kit.git("worktree", "add", "-q", "--detach", str(other))
+    one, same, elsewhere = kit.runner(), kit.runner(), kit.runner(other)
+    assert one.environment is same.environment and one._bytes() is same._bytes()
+    assert elsewhere.environment["GIT_WORK_TREE"] == str(other) != one.environment["GIT_WORK_TREE"]
+    assert {os.fsdecode(name): os.fsdecode(value) for name, value in one._bytes().items()} == one.environment
+
+
+def test_where_nothing_is_to_be_linked_nobody_waits_for_a_turn(kit):
+    trees = TaskTrees(GitWorkspace(str(kit.top), kit.environ), "r1")
+    trees.open("a", kit.git("rev-parse", "HEAD"))
+    home = kit.top / ".git" / "holdfast" / "trees" / "r1"
+    with turn(str(home)):
+        assert trees.link("a", [".venv"]) == []
+
+
+def test_which_git_it_is_is_asked_once(kit, asked):
+    git_runner.version_of.cache_clear()
+    base = kit.git("rev-parse", "HEAD")
+    for _ in range(2):
+        merge(kit.runner(), base, base, [("T1", base)])
+    assert asked.count("version") == 1
 
 
 CHANGES = {

@@ -20,6 +20,7 @@ import stat
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
+from holdfast.adapters.paths import real_path
 from holdfast.adapters.probes.git_runner import Git, find_repository
 from holdfast.adapters.probes.programs import Limits, search_path
 from holdfast.core.fingerprint import VERSION, Fingerprint, make
@@ -86,7 +87,7 @@ def take(
     facts = dict(_machine())
     facts.update((f"tool:{name}", text) for name in TOOLS if (text := _tool(name, path)))
     facts.update((f"agent:{name}", text) for name, program in programs.items() if (text := _agent(program, path, top)))
-    facts.update(_files(os.path.realpath(top), environ))
+    facts.update(_files(real_path(top), environ))
     return make(facts)
 
 
@@ -95,7 +96,7 @@ _NAMES = {"cpython": "CPython", "pypy": "PyPy"}  # as `platform` has them, which
 
 def _machine() -> Iterator[tuple[str, str]]:
     yield VERSION, "2"
-    program = _text(os.path.realpath(sys.executable)) if sys.executable else "embedded"
+    program = _text(real_path(sys.executable)) if sys.executable else "embedded"
     yield "python", f"{_NAMES.get(sys.implementation.name, sys.implementation.name)} {sys.version.split()[0]} {program}"
     system = os.uname()
     yield "platform", f"{system.sysname} {system.machine}"
@@ -126,7 +127,7 @@ def _found(name: str, path: str) -> tuple[str, os.stat_result] | None:
     place = _which(name, path)
     if place is None:
         return None
-    place = os.path.realpath(place)
+    place = real_path(place)
     try:
         return place, os.stat(place)
     except FileNotFoundError:  # removed this moment
@@ -192,7 +193,7 @@ def _content(top: str, path: str, limit: int) -> tuple[str, int]:
     """What stands for the content of a file, and how many bytes were read for it."""
     whole = os.path.join(top, path)
     folder = os.path.dirname(whole)
-    if os.path.realpath(folder) != folder:
+    if real_path(folder) != folder:
         return "behind a link", 0
     if os.path.islink(whole):
         return f"link to {_text(os.readlink(whole))}", 0

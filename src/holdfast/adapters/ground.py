@@ -15,6 +15,7 @@ from holdfast.adapters.git.ignoring import left_out
 from holdfast.adapters.git.repo import GitWorkspace
 from holdfast.adapters.git.tree_put import blob_id
 from holdfast.adapters.git.workspace import changed, object_format
+from holdfast.adapters.paths import real_path
 from holdfast.adapters.probes.common import EffectError
 from holdfast.adapters.processes import left_behind
 from holdfast.core.errors import HoldfastError, UsageError
@@ -111,7 +112,7 @@ class GitGround:
         return trees.undo(self._workspace, before, kept, system.now()), kept
 
     def _at(self, cwd: str) -> GitWorkspace:
-        same = os.path.realpath(cwd) == os.path.realpath(self.top)
+        same = real_path(cwd) == real_path(self.top)
         return self._workspace if same else GitWorkspace(cwd, self._environ)
 
 

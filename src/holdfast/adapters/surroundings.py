@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import time
 
+from holdfast.adapters.paths import real_path
+
 FILES = ("", "-wal", "-shm", "-witness", "-lock")
 OURS = (".holdfast", "holdfast")
 STALE = 60.0  # seconds; making a store takes far less
@@ -32,7 +34,7 @@ def filesystem(folder: str) -> str | None:
             mounts = dict(_mount(line) for line in file)
     except OSError:
         return None
-    path = os.path.realpath(existing(folder))
+    path = real_path(existing(folder))
     while path not in mounts and path != "/":
         path = os.path.dirname(path)
     return mounts.get(path)

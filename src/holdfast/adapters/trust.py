@@ -16,6 +16,7 @@ from typing import Any, Literal
 
 from holdfast.adapters.git.plain_files import Folder, opened
 from holdfast.adapters.ledger import write_all
+from holdfast.adapters.paths import real_path
 from holdfast.adapters.probes.common import wait_for
 from holdfast.core.acts import Act, acts
 from holdfast.core.errors import BadFile, HoldfastError, NewerSchema, UsageError
@@ -88,7 +89,7 @@ class Trust:
         """Remember exactly these bytes; other files of the same repository stay as they are."""
         self._refuse_inside(top)
         with self._changing() as repositories:
-            ours = repositories.setdefault(os.path.realpath(top), {})
+            ours = repositories.setdefault(real_path(top), {})
             for name, data in files.items():
                 shown = [act[1:] for act in acts({name: data})]
                 ours[name] = {"digest": digest(top, name, data), "acts": shown}
@@ -98,7 +99,7 @@ class Trust:
         if not self._known(top)[0]:
             return False
         with self._changing() as repositories:
-            return repositories.pop(os.path.realpath(top), None) is not None
+            return repositories.pop(real_path(top), None) is not None
 
     # --- the file
 
@@ -109,14 +110,14 @@ class Trust:
             if not os.path.isdir(self.folder):
                 return {}, ""
             with opened(self.folder) as folder:
-                return _read(folder).get(os.path.realpath(top), {}), ""
+                return _read(folder).get(real_path(top), {}), ""
         except HoldfastError as error:
             return {}, f"So nothing is trusted: {error}"
 
     def _refuse_inside(self, top: str) -> None:
         """A list inside the repository could have come with it."""
-        real = os.path.realpath(top)
-        if os.path.commonpath((real, os.path.realpath(self.folder))) == real:
+        real = real_path(top)
+        if os.path.commonpath((real, real_path(self.folder))) == real:
             raise UsageError(
                 f"The folder for what is trusted, {self.folder}, lies inside the repository.",
                 advice="Set XDG_STATE_HOME to a folder outside of it.",
@@ -142,7 +143,7 @@ class Trust:
 
 def digest(top: str, name: str, data: bytes) -> str:
     """One repository's one file with this content; each part is led by its length, so none can pose as another."""
-    parts = (os.fsencode(os.path.realpath(top)), name.encode("utf-8", "surrogatepass"), data)
+    parts = (os.fsencode(real_path(top)), name.encode("utf-8", "surrogatepass"), data)
     framed = b"".join(b"%d\n%b" % (len(part), part) for part in parts)
     return hashlib.sha256(b"holdfast/trust/1\n" + framed).hexdigest()
 

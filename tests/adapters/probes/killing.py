@@ -8,6 +8,7 @@ import shutil
 import time
 from pathlib import Path
 
+from holdfast.adapters.git import content, ws_gather
 from holdfast.adapters.probes import git_runner
 
 # Stands in front of git and dies, or lets its caller die, at one call. The subcommand stands behind `-C FOLDER`, if any.
@@ -35,7 +36,8 @@ class Front:
 
     def strike(self, at: int, how: str, pause: float = 0.0) -> dict[str, str]:
         """The path under which it strikes. Whoever works then is a new process, and remembers nothing of git."""
-        for memory in (git_runner._SETTINGS, git_runner._TREES):
+        known = (git_runner._SETTINGS, git_runner._TREES, git_runner._COMMITS, content._HELD, ws_gather._LISTED)
+        for memory in known:
             memory.clear()
         for path in (self.calls, self.over):
             path.unlink(missing_ok=True)

@@ -14,7 +14,7 @@ from tempfile import TemporaryDirectory
 
 from holdfast.adapters.git.ws_desk import Desk, open_desk
 from holdfast.adapters.git.ws_gather import Gathered, Policy, gather
-from holdfast.adapters.git.ws_scan import Own, joined, shown
+from holdfast.adapters.git.ws_scan import ABSENT, GITLINK, Own, joined, shown
 from holdfast.adapters.probes.git_runner import Git
 from holdfast.core.named import NamedTuple
 
@@ -23,13 +23,18 @@ _RAW = ("diff-tree", "-r", "-z", "--raw", "--no-renames", "--no-ext-diff", "--ig
 
 Entries = dict[bytes, tuple[bytes, bytes]]
 
+# What a tree holds never changes: the few that were looked at last, by their ids, unless one is too large to be kept.
+_HELD: dict[str, Entries] = {}
+_MOST_HELD, _LARGEST_HELD = 8, 20_000
+
 
 class Content(NamedTuple):
-    """The tree, where HEAD stands, and what is not in the tree, with the reason."""
+    """The tree, where HEAD stands, and what is not in the tree, with the reason. `inner`: the repositories in it that are new."""
 
     tree: str
     head: str | None
     left_out: tuple[str, ...]
+    inner: tuple[bytes, ...]
 
 
 class Difference(NamedTuple):
@@ -54,9 +59,10 @@ def looking(git: Git) -> Iterator[Desk]:
 def content_of(desk: Desk, base: str, links: Mapping[str, bytes] | None = None, policy: Policy = WHOLE) -> Content:
     """`links` are links of ours, by path, that do not count as long as they lead where we let them."""
     found = gather(desk, policy)
-    own, listed = Own(desk.git), _listed(desk)
-    then = listed if found.tree == desk.git.tree_of(base) else _tree_of(desk, base)
-    known = {*then, *(_tree_of(desk, found.head) if found.head and found.head != base else ())}
+    own, listed = Own(desk.git), _listed(desk, found)
+    then = _held(desk, desk.git.tree_of(base))
+    heads = _held(desk, desk.git.tree_of(found.head)) if found.head and found.head != base else ()
+    known = {*then, *heads}
     ours, theirs = ({path: row for path, row in rows.items() if path in own} for rows in (listed, then))
     back = sorted(path for path in known - {*listed} if path not in own and _is_file(desk, path))
     away = [os.fsencode(path) for path, target in (links or {}).items() if _target(desk, path) == target]
@@ -70,20 +76,30 @@ def content_of(desk: Desk, base: str, links: Mapping[str, bytes] | None = None, 
             desk.run("update-index", *argv, stdin=listing, index=desk.path("index"))
     is_same = not any(listing for _, listing in changes)
     tree = found.tree if is_same else desk.line("write-tree", "--missing-ok", index=desk.path("index"))
-    return Content(tree, found.head, _rows(found))
+    inner = (path for path, row in listed.items() if row[0] == GITLINK and row != then.get(path) and path not in own)
+    return Content(tree, found.head, _rows(found), tuple(inner))
 
 
-def _listed(desk: Desk) -> Entries:
-    """What the private index holds: path -> mode and id."""
+def _listed(desk: Desk, found: Gathered) -> Entries:
+    """What the private index holds: path -> mode and id. That is its tree, but for what was only announced by `git add -N`."""
+    if all(entry.staged != ABSENT for entry in found.scan.entries):
+        return _held(desk, found.tree)
     rows = (
         row.split(b"\t", 1) for row in desk.run("ls-files", "-s", "-z", index=desk.path("index")).split(b"\0") if row
     )
     return {path: (facts.split(b" ")[0], facts.split(b" ")[1]) for facts, path in rows}
 
 
-def _tree_of(desk: Desk, name: str) -> Entries:
-    rows = (row.split(b"\t", 1) for row in desk.run("ls-tree", "-r", "-z", name).split(b"\0") if row)
-    return {path: (facts.split(b" ")[0], facts.split(b" ")[2]) for facts, path in rows}
+def _held(desk: Desk, tree: str) -> Entries:
+    held = _HELD.get(tree)
+    if held is None:
+        rows = (row.split(b"\t", 1) for row in desk.run("ls-tree", "-r", "-z", tree).split(b"\0") if row)
+        held = {path: (facts.split(b" ")[0], facts.split(b" ")[2]) for facts, path in rows}
+        if len(_HELD) >= _MOST_HELD:
+            _HELD.clear()
+        if len(held) <= _LARGEST_HELD:
+            _HELD[tree] = held
+    return held
 
 
 def _info(entries: Entries) -> bytes:

@@ -50,7 +50,7 @@ def read_line(git: Git, head: str) -> Line | None:
 
 def facts_of(git: Git, sha: str) -> Facts:
     """The facts of one commit."""
-    (text,) = _records(git(*_LOG, "--no-walk", "--end-of-options", git.resolve(sha), "--"))
+    (text,) = _records(git(*_LOG, "--no-walk", "--end-of-options", git.commit_of(sha), "--"))
     commit, message = _commit(text), text.split("\n", 2)[2]
     subject = next((line.strip() for line in message.split("\n") if line.strip()), "")
     return Facts(commit.sha, commit.tree, commit.parents[0] if commit.parents else None, subject, commit.said)

@@ -21,6 +21,7 @@ import re
 import stat
 
 from holdfast.adapters.git.plain_files import Folder, opened
+from holdfast.adapters.paths import real_path
 from holdfast.adapters.probes.common import EffectError, hold
 from holdfast.adapters.probes.git_runner import Git, complaint
 from holdfast.core.errors import BadFile, HoldfastError
@@ -142,7 +143,7 @@ def folder_of(git: Git) -> str:
     if not said:
         return os.path.join(git.place.common, "hooks")
     path = os.path.normpath(os.path.join(git.place.top, _expanded(git, said[-1]) or "/"))
-    if not _is_inside(git, os.path.realpath(path)):
+    if not _is_inside(git, real_path(path)):
         raise BadFile(
             path,
             None,

@@ -17,7 +17,8 @@ from holdfast.adapters.git.workspace import object_format
 from holdfast.adapters.git.ws_desk import look_again
 from holdfast.adapters.git.ws_objects import Maker
 from holdfast.adapters.probes.common import EffectError
-from holdfast.adapters.probes.git_runner import Git, check_id, complaint
+from holdfast.adapters.probes.git_runner import Git, check_id, complaint, version_of
+from holdfast.adapters.probes.programs import search_path
 from holdfast.core.errors import HoldfastError
 from holdfast.core.named import NamedTuple
 
@@ -80,7 +81,7 @@ def merge(
 
     `kept` are paths that are ours to write: where a task changed them as well and that does not fit, they stay as they are.
     """
-    check_merges(git)
+    _check_merges(git)
     look_again(git)
     git = _prepared(git)
     maker = Maker(object_format(git))
@@ -95,18 +96,17 @@ def merge(
             raise MergeConflict(name, _touching(git, base, others, outcome.conflicts), outcome.conflicts)
         left_out += [(name, path) for path in outcome.conflicts]
         tree = _with(git, outcome.tree, tree, outcome.conflicts)
-    commit = maker.commit(tree, [git.resolve(base), *(sha for _, sha in theirs)], 0, b"Tasks of one batch, merged\n")
+    commit = maker.commit(tree, [git.commit_of(base), *(sha for _, sha in theirs)], 0, b"Tasks of one batch, merged\n")
     git("unpack-objects", "-q", stdin=maker.pack())
-    return Merged(tree, commit, tuple(left_out))
+    return Merged(tree, git.know_tree(commit, tree), tuple(left_out))
 
 
-def check_merges(git: Git) -> None:
-    said = git.line("version")
-    found = re.search(r"(\d+)\.(\d+)", said)
-    if not found or (int(found[1]), int(found[2])) < OLDEST:
-        wanted = ".".join(map(str, OLDEST))
+def _check_merges(git: Git) -> None:
+    found = version_of(git.program, search_path(git.given))
+    if found < OLDEST:
+        said, wanted = (".".join(map(str, one)) for one in (found, OLDEST))
         raise EffectError(
-            f"This is {said!r:.60}, and merging the work of parallel tasks needs git {wanted} or newer.",
+            f"This is git {said}, and merging the work of parallel tasks needs git {wanted} or newer.",
             advice=f"Install git {wanted} or newer, or let one task run at a time.",
         )
 

@@ -37,6 +37,7 @@ from holdfast.adapters.git.ws_modes import Modes, give_back, modes_of, narrow
 from holdfast.adapters.git.ws_objects import seconds_of
 from holdfast.adapters.git.ws_put import is_put, put_index
 from holdfast.adapters.git.ws_scan import GITLINK, KINDS, Change
+from holdfast.adapters.paths import real_path
 from holdfast.adapters.probes.git_locks import wait_for_index
 from holdfast.adapters.probes.git_runner import Git, complaint, find_repository
 from holdfast.core.errors import HoldfastError, UsageError
@@ -91,9 +92,9 @@ def into_worktree(git: Git, checkpoint_id: str, path: str) -> Restored:
 def _new_place(git: Git, path: str) -> str:
     if not os.path.isabs(path):
         raise UsageError(f"{path!r:.200} is not an absolute path.", advice="Name the new worktree by its whole path.")
-    parent = os.path.realpath(os.path.dirname(path.rstrip(os.sep)))
+    parent = real_path(os.path.dirname(path.rstrip(os.sep)))
     target = os.path.join(parent, os.path.basename(path.rstrip(os.sep)))
-    common = os.path.realpath(place_of(git).common)
+    common = real_path(place_of(git).common)
     if os.path.lexists(target):
         raise RestoreRefused(f"{target} is already there.", advice="Name a place where nothing is yet.")
     if not os.path.isdir(parent):

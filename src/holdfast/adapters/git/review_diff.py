@@ -61,7 +61,7 @@ class Piece(NamedTuple):
 
 def diff(workspace: GitWorkspace, base: str, limit: int) -> Diff:
     """What differs from commit `base` now, in at most `limit` characters. Short changes go before long ones are cut."""
-    commit = workspace.git.resolve(base)
+    commit = workspace.git.commit_of(base)
     with looking(workspace.git) as desk:
         found = content_of(desk, commit, policy=KEPT)
         rows = differences(desk, commit, found.tree)
@@ -76,7 +76,7 @@ def diff(workspace: GitWorkspace, base: str, limit: int) -> Diff:
 
 def fingerprint(workspace: GitWorkspace, base: str) -> str:
     """The id of all that `diff` would look at: while it is the same, nothing changed."""
-    commit = workspace.git.resolve(base)
+    commit = workspace.git.commit_of(base)
     with looking(workspace.git) as desk:
         return content_of(desk, commit, policy=KEPT).tree
 

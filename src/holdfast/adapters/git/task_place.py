@@ -6,6 +6,7 @@ import os
 from contextlib import suppress
 
 from holdfast.adapters.git.plain_files import opened
+from holdfast.adapters.paths import real_path
 from holdfast.core.errors import HoldfastError, UsageError
 
 _PARTS = (".git", "..", ".", "")
@@ -31,7 +32,7 @@ def link(top: str, path: str, target: bytes) -> bool:
     place = os.path.join(top, path)
     folder = os.path.dirname(place)
     os.makedirs(folder, exist_ok=True)
-    if os.path.realpath(folder) != folder:
+    if real_path(folder) != folder:
         raise TreeRefused(f"{folder} leads somewhere else by a link.")
     with suppress(FileExistsError):
         os.symlink(target, os.fsencode(place))

@@ -16,7 +16,7 @@ from typing import Literal
 import msgspec
 
 from holdfast.adapters.git import task_record
-from holdfast.adapters.git.content import Content, content_of, differences, looking
+from holdfast.adapters.git.content import Content, content_of, looking
 from holdfast.adapters.git.guarding import changed_behind, undo
 from holdfast.adapters.git.history_log import wide
 from holdfast.adapters.git.ignoring import check_ignore
@@ -37,7 +37,8 @@ from holdfast.adapters.git.ws_desk import (
 )
 from holdfast.adapters.git.ws_objects import IDENTITY, Maker, parse_commit
 from holdfast.adapters.git.ws_refs import change_ref
-from holdfast.adapters.git.ws_scan import GITLINK, shown
+from holdfast.adapters.git.ws_scan import shown
+from holdfast.adapters.paths import real_path
 from holdfast.adapters.probes.common import EffectError
 from holdfast.adapters.probes.git_runner import Git, check_id, complaint, find_repository
 from holdfast.adapters.syncing import sync_objects
@@ -80,8 +81,9 @@ class TaskTrees:
     def __init__(self, workspace: GitWorkspace, run_id: str, folder: str | None = None) -> None:
         self.workspace, self.git = workspace, workspace.git
         self.run_id = check_name(run_id, "The run id")
-        root = os.path.realpath(folder) if folder else os.path.join(workspace.main, ".holdfast", "worktrees")
+        root = real_path(folder) if folder else os.path.join(workspace.main, ".holdfast", "worktrees")
         self.folder = os.path.join(root, self.run_id)
+        self._known: dict[str, Collected] = {}  # those that were collected here, by their ids
 
     def path_of(self, name: str) -> str:
         return os.path.join(self.folder, check_name(name, "The name of the task"))
@@ -108,7 +110,7 @@ class TaskTrees:
         with self._turn() as (records, git):
             record = task_record.read(records, name)
             if record is None or record.base != base:
-                base = self.git.resolve(base)
+                base = self.git.commit_of(base)
             if record is None:
                 self._refuse_strangers(path)
                 record = Record(self.run_id, name, base, os.fsencode(path), "making")
@@ -132,7 +134,7 @@ class TaskTrees:
 
     def _refuse_strangers(self, path: str) -> None:
         os.makedirs(self.folder, exist_ok=True)
-        if os.path.realpath(self.folder) != self.folder:
+        if real_path(self.folder) != self.folder:
             raise TreeRefused(f"{self.folder} leads somewhere else by a link.", advice="Put a real folder there.")
         if os.path.lexists(path):
             raise TreeRefused(f"{path} is already there, and is not a work tree of run {self.run_id}.")
@@ -180,6 +182,8 @@ class TaskTrees:
     def link(self, name: str, paths: Iterable[str]) -> list[str]:
         """Let ignored files and folders of the main work tree be there too, by links. Where something is, it stays."""
         wanted = [path for path in map(plain, paths) if os.path.lexists(os.path.join(self.workspace.top, path))]
+        if not wanted:
+            return []
         with self._turn() as (records, _):
             record = self._opened(records, name)
             there = self._there(record)
@@ -190,8 +194,6 @@ class TaskTrees:
             return [path for path, target in links.items() if link(_top(there), path, target)]
 
     def _refuse_tracked(self, record: Record, paths: list[str]) -> None:
-        if not paths:
-            return
         finished = check_ignore(self.git, paths)
         if finished.code not in (0, 1):
             raise EffectError(f"`git check-ignore` failed: {complaint(finished)}")
@@ -215,7 +217,8 @@ class TaskTrees:
                 sha = _commit(desk, record, found)
                 sync_objects(desk.place.objects, desk.began_ns - EARLIER_NS, desk.folder)
             self._keep(name, sha)
-        return sha
+        self._known[sha] = Collected(sha, found.tree, record.base, _moved(record, found), found.left_out)
+        return self.git.know_tree(sha, found.tree)
 
     def _keep(self, name: str, sha: str) -> None:
         ref = f"{self._refs(name)}{sha}"
@@ -236,6 +239,8 @@ class TaskTrees:
 
     def about(self, sha: str) -> Collected:
         """What a collected commit says of itself."""
+        if sha in self._known:
+            return self._known[sha]
         commit = parse_commit(self.git.body_of(check_id(sha), "commit"))
         if not commit.author.startswith(IDENTITY + b" ") or "Holdfast-Task" not in commit.trailers:
             raise NotASnapshot(f"{sha} is not a commit that was collected from a task.")
@@ -269,13 +274,14 @@ class TaskTrees:
                 return None
             self._check(record, record.base)
             is_there = record.state == "open" and os.path.lexists(path)
-            why = self._uncollected(record) if is_there else None
+            collected = self._collected(name)
+            why = self._uncollected(record, collected) if is_there else None
             if why:
                 return Left(name, path, why)
             aside = self._aside(record) if is_there else None
             self._take_away(git, record)
             if not keep:
-                self._drop(name, self._collected(name))
+                self._drop(name, collected)
             records.remove(name + task_record.END)
             with suppress(OSError):
                 os.rmdir(self.folder)
@@ -291,20 +297,19 @@ class TaskTrees:
             record.name, move_aside(path, found, self.folder, record.name), f"it holds what git ignores: {some}{more}"
         )
 
-    def _uncollected(self, record: Record) -> str | None:
+    def _uncollected(self, record: Record, collected: Iterable[str]) -> str | None:
         """Why something would be lost with the work tree; None if nothing would."""
         with looking(self._there(record)) as desk:
             found = content_of(desk, record.base, record.links)
-            inner = [row.path for row in differences(desk, record.base, found.tree) if row.new_mode == GITLINK]
         rows = [
             *found.left_out,
-            *(shown(path, "it is a repository of its own") for path in inner if _is_repository(record, path)),
+            *(shown(path, "it is a repository of its own") for path in found.inner if _is_repository(record, path)),
         ]
         if rows:
             return f"it holds what cannot be collected ({rows[0]})"
         if _moved(record, found) is None and found.tree == self.workspace.tree_of(record.base):
             return None
-        known = [self.about(sha) for sha in self._collected(record.name)]
+        known = map(self.about, collected)
         if (found.tree, _moved(record, found)) in [(one.tree, one.head) for one in known]:
             return None
         return "it holds changes that were not collected"

@@ -6,6 +6,7 @@ import os
 import shlex
 from collections.abc import Mapping, Sequence
 
+from holdfast.adapters.paths import real_path
 from holdfast.adapters.probes.common import EffectError
 from holdfast.adapters.probes.git_runner import Git, complaint, find_repository
 from holdfast.core.named import NamedTuple
@@ -125,7 +126,7 @@ def _orphan(record: str, beside: str) -> Orphan | None:
     if not back.startswith("gitdir: "):
         return Orphan(top, "its folder is not a work tree any more", REPAIR)
     named = os.path.join(top, back.removeprefix("gitdir: "))
-    if os.path.realpath(named) == os.path.realpath(record):
+    if real_path(named) == real_path(record):
         return None
     fix = REPAIR if not os.path.isdir(named) else f"rm -r {shlex.quote(record)}"
     return Orphan(top, f"its folder belongs to {os.path.normpath(named)}", fix)
@@ -135,7 +136,7 @@ def _lost(record: str, top: str, beside: str) -> Orphan:
     """It was deleted, or moved without git's knowledge: not far away, or to where only its owner knows."""
     for folder in (os.path.dirname(top), beside):
         for moved in (os.path.join(folder, name) for name in _names(folder)):
-            if _named_by(moved) == os.path.realpath(record):
+            if _named_by(moved) == real_path(record):
                 return Orphan(top, f"it was moved to {moved}", f"{REPAIR} {shlex.quote(moved)}")
     return Orphan(top, GONE)
 
@@ -143,7 +144,7 @@ def _lost(record: str, top: str, beside: str) -> Orphan:
 def _named_by(top: str) -> str | None:
     """The git folder that the `.git` file of a linked work tree names; None if there is no such file."""
     line = _line(os.path.join(top, ".git"))
-    return os.path.realpath(os.path.join(top, line.removeprefix("gitdir: "))) if line.startswith("gitdir: ") else None
+    return real_path(os.path.join(top, line.removeprefix("gitdir: "))) if line.startswith("gitdir: ") else None
 
 
 def is_moved(top: str) -> bool:

@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from holdfast.adapters.git.ws_desk import Desk
 from holdfast.adapters.git.ws_scan import KEPT_AS_IT_IS, NOT_KEPT, joined, shown
+from holdfast.adapters.paths import real_path
 from holdfast.adapters.probes.git_runner import Git, Repository
 
 ATTRIBUTES = ("text", "eol", "crlf", "filter", "ident", "working-tree-encoding")
@@ -34,7 +35,7 @@ def attribute_files(git: Git, place: Repository) -> list[str]:
     named = [value for _, name, value in git.settings if name == "core.attributesfile"]
     users = named[-1] if named else os.path.join(config, "git", "attributes")
     users = os.path.join(home, users[2:]) if users.startswith("~/") else os.path.join(place.top, users)
-    prefix = os.path.dirname(os.path.dirname(os.path.realpath(git.program)))
+    prefix = os.path.dirname(os.path.dirname(real_path(git.program)))
     system = ("/etc/gitattributes", os.path.join(prefix, "etc", "gitattributes"))
     return [*system, users, os.path.join(place.common, "info", "attributes")]
 

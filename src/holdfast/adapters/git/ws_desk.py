@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
 from holdfast.adapters.ledger import read_all, write_all
+from holdfast.adapters.paths import real_path
 from holdfast.adapters.probes.common import EffectError, wait_for
 from holdfast.adapters.probes.git_runner import Git, Repository, complaint
 from holdfast.adapters.probes.programs import Finished, Limits
@@ -168,8 +169,8 @@ def other_top(git: Git) -> str | None:
     named = [value for _, name, value in git.settings if name == "core.worktree"]
     if not named or place.git_dir != place.common:  # a linked work tree is where its record says
         return None
-    top = os.path.realpath(os.path.join(place.git_dir, named[-1]))
-    return top if top != os.path.realpath(place.top) else None
+    top = real_path(os.path.join(place.git_dir, named[-1]))
+    return top if top != real_path(place.top) else None
 
 
 def look_again(git: Git) -> None:

@@ -38,6 +38,8 @@ from holdfast.core.guards import matches
 from holdfast.core.named import NamedTuple
 
 ATTEMPTS = 3  # files come and go while they are read
+_LISTED: dict[bytes, bytes] = {}  # what git listed of the last few indexes, unless they are large
+_MOST_LISTED, _LARGEST_LISTED = 8, 1 << 20
 _KINDS = {
     stat.S_IFIFO: "it is a pipe",
     stat.S_IFSOCK: "it is a socket",
@@ -200,12 +202,23 @@ class _Gatherer:
         self.desk.lay("index", index)
         if _is_split(self.desk.place.git_dir):
             index = self._whole(index)
-        self.listing = self.desk.run(*LIST, index=self.private) if index.stamp else b""
+        self.listing = self._listed(index.data) if index.stamp else b""
         flags = parse_flags(self.listing)
         present = tuple(path for path in flags.skipped if os.path.lexists(self._at(path)))
         self._unmark("--no-assume-unchanged", flags.assumed)
         self._unmark("--no-skip-worktree", present)
         return index, flags, present
+
+    def _listed(self, data: bytes) -> bytes:
+        """What the private index lists, as long as it holds just these bytes: they say all of it."""
+        listing = _LISTED.get(data)
+        if listing is None:
+            listing = self.desk.run(*LIST, index=self.private)
+            if len(_LISTED) >= _MOST_LISTED:
+                _LISTED.clear()
+            if len(data) <= _LARGEST_LISTED:
+                _LISTED[data] = listing
+        return listing
 
     def _whole(self, index: IndexFile) -> IndexFile:
         """An index that is split in two, in one piece, and as old."""

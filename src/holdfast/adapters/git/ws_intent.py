@@ -24,6 +24,7 @@ from holdfast.adapters.git.ws_desk import (
 )
 from holdfast.adapters.git.ws_facts import REFS
 from holdfast.adapters.ledger import read_all, sync_folder, write_all
+from holdfast.adapters.paths import real_path
 from holdfast.adapters.probes.common import wait_for
 from holdfast.adapters.probes.git_runner import Git
 from holdfast.adapters.syncing import sync_paths
@@ -105,11 +106,11 @@ class Intent(NamedTuple):
         if os.path.islink(self.path) or not os.path.isdir(self.path):
             return False
         named = _line(os.path.join(self.path, ".git")).removeprefix("gitdir: ")
-        return not os.listdir(self.path) or os.path.realpath(os.path.join(self.path, named)) in records
+        return not os.listdir(self.path) or real_path(os.path.join(self.path, named)) in records
 
 
 def _worktrees(git: Git) -> str:
-    return os.path.join(os.path.realpath(place_of(git).common), "worktrees")
+    return os.path.join(real_path(place_of(git).common), "worktrees")
 
 
 def records_of(git: Git, path: str) -> list[str]:
@@ -117,13 +118,13 @@ def records_of(git: Git, path: str) -> list[str]:
     worktrees = _worktrees(git)
     names = os.listdir(worktrees) if os.path.isdir(worktrees) else []
     folders = [os.path.join(worktrees, name) for name in names]
-    return [folder for folder in folders if _place(folder) == os.path.realpath(path)]
+    return [folder for folder in folders if _place(folder) == real_path(path)]
 
 
 def _place(record: str) -> str | None:
     """The worktree that a record names."""
     named = _line(os.path.join(record, "gitdir"))
-    return os.path.realpath(os.path.dirname(os.path.join(record, named))) if named else None
+    return real_path(os.path.dirname(os.path.join(record, named))) if named else None
 
 
 def _has_index(record: str) -> bool:

@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterable
 from typing import Protocol
 
+from holdfast.adapters.paths import real_path
 from holdfast.adapters.probes.git_runner import Git
 from holdfast.core.named import NamedTuple
 
@@ -68,8 +69,8 @@ class Own:
 
     def __init__(self, git: Git) -> None:
         assert git.place is not None
-        top = os.path.join(os.path.realpath(git.place.top), "")
-        where = (os.path.join(os.path.realpath(os.path.dirname(path)), os.path.basename(path)) for path in git.own)
+        top = os.path.join(real_path(git.place.top), "")
+        where = (os.path.join(real_path(os.path.dirname(path)), os.path.basename(path)) for path in git.own)
         stores = [os.fsencode(path.removeprefix(top)) for path in where if path.startswith(top)]
         self._names = (OWN, *stores)
         self._beginnings = (OWN + b"/", *(store + b"-" for store in stores))

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
 
 from holdfast.adapters.git.ws_scan import STATUS, Own, changes_of, parse_status, shown
+from holdfast.adapters.paths import real_path
 from holdfast.adapters.probes.git_runner import Git, Repository
 from holdfast.core.errors import HoldfastError
 from holdfast.core.stops import snippet
@@ -69,7 +70,7 @@ def _why(outer: Git, around: Repository, top: str) -> str | None:
 def _place(outer: Repository, top: str) -> Repository | None:
     """Its git folder is in its own top, or among the modules of the repository around it."""
     git = os.path.join(top, ".git")
-    if os.path.realpath(top) != os.path.abspath(top) or os.path.islink(git):
+    if real_path(top) != os.path.abspath(top) or os.path.islink(git):
         return None
     if os.path.isdir(git):
         return None if os.path.lexists(os.path.join(git, "commondir")) else Repository(top, git, git)
@@ -77,8 +78,8 @@ def _place(outer: Repository, top: str) -> Repository | None:
         return None
     with open(git, encoding="utf-8", errors="surrogateescape") as file:
         said = file.read(_LONGEST).partition("\n")[0].replace("\0", "")
-    folder = os.path.realpath(os.path.join(top, said.removeprefix("gitdir: ")))
-    modules = {os.path.join(os.path.realpath(outer.common), "modules"), os.path.join(outer.git_dir, "modules")}
+    folder = real_path(os.path.join(top, said.removeprefix("gitdir: ")))
+    modules = {os.path.join(real_path(outer.common), "modules"), os.path.join(outer.git_dir, "modules")}
     inside = any(folder.startswith(module + os.sep) for module in modules)
     plain = inside and os.path.isdir(folder) and not os.path.lexists(os.path.join(folder, "commondir"))
     return Repository(top, folder, folder) if plain else None

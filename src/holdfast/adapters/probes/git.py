@@ -6,12 +6,12 @@ found it, so an act that is repeated cannot do its work twice. Behind it, a comm
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
+from holdfast.adapters.paths import real_path
 from holdfast.adapters.probes.common import EffectError
 from holdfast.adapters.probes.git_commit import CommitEffect
 from holdfast.adapters.probes.git_push import GitPush
@@ -59,7 +59,7 @@ class GitCommit(CommitEffect):
         if not ref.startswith("refs/heads/"):
             raise EffectError("No branch is checked out here.", advice="`git switch` to a branch first.")
         branch = ref.removeprefix("refs/heads/")
-        return cls(os.path.realpath(repo), message, branch, git.value_of(ref), paths, environ=environ)
+        return cls(real_path(repo), message, branch, git.value_of(ref), paths, environ=environ)
 
     @property
     def found(self) -> dict[str, Any]:
@@ -98,7 +98,7 @@ class GitBranch(RefEffect):
     def prepare(cls, repo: str, name: str, at: str = "HEAD", environ: Environ = None) -> GitBranch:
         git = Git(find_repository(repo), environ)
         before = git.value_of(f"refs/heads/{name}")
-        return cls(os.path.realpath(repo), name, git.resolve(at), before, environ)
+        return cls(real_path(repo), name, git.resolve(at), before, environ)
 
     @property
     def ref(self) -> str:
@@ -173,7 +173,7 @@ class GitTag(RefEffect):
         cls, repo: str, name: str, at: str = "HEAD", message: str | None = None, environ: Environ = None
     ) -> GitTag:
         git = Git(find_repository(repo), environ)
-        return cls(os.path.realpath(repo), name, git.resolve(at), message, environ)
+        return cls(real_path(repo), name, git.resolve(at), message, environ)
 
     @property
     def ref(self) -> str:

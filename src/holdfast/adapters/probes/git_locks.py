@@ -13,6 +13,7 @@ import time
 from collections.abc import Iterator
 from contextlib import suppress
 
+from holdfast.adapters.paths import real_path
 from holdfast.adapters.probes.git_runner import Repository
 from holdfast.core.named import NamedTuple
 
@@ -109,7 +110,7 @@ def _is_git_in(pid: str, place: Repository) -> bool:
     try:
         if not _is_git(pid):
             return False
-        cwd = os.path.realpath(os.readlink(os.path.join(_PROC, pid, "cwd")))
+        cwd = real_path(os.readlink(os.path.join(_PROC, pid, "cwd")))
     except (FileNotFoundError, ProcessLookupError):
         return False  # it has ended
     except OSError:

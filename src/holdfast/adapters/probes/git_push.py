@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
+from holdfast.adapters.paths import real_path
 from holdfast.adapters.probes.common import EffectError, check_key, mark_of, sure
 from holdfast.adapters.probes.git_runner import (
     SECONDS,
@@ -72,7 +73,7 @@ class GitPush:
         """The effect as it stands now: the branch as it is here, against what the remote has. Asks the remote."""
         git = Git(find_repository(repo), environ)
         ref = f"refs/heads/{branch}"
-        effect = cls(os.path.realpath(repo), remote, ref, git.resolve(commit or ref), environ=environ)
+        effect = cls(real_path(repo), remote, ref, git.resolve(commit or ref), environ=environ)
         return cls(effect.repo, remote, ref, effect.commit, effect._remote_value(git), environ=environ)
 
     @property

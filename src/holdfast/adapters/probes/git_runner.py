@@ -13,6 +13,7 @@ import stat
 import sys
 from collections.abc import Mapping, Sequence
 
+from holdfast.adapters.paths import real_path
 from holdfast.adapters.probes.common import EffectError
 from holdfast.adapters.probes.git_config import (
     ENVIRONMENT,
@@ -62,11 +63,12 @@ class Repository(NamedTuple):
 
 def find_repository(path: str) -> Repository:
     """The repository whose work tree has its top at `path`. One that points elsewhere must be pointed back at."""
-    top = os.path.realpath(path)
+    top = real_path(path)
     git = os.path.join(top, ".git")
-    if os.path.islink(git) or not os.path.lexists(git):
+    mode = os.lstat(git).st_mode if os.path.lexists(git) else 0
+    if not mode or stat.S_ISLNK(mode):
         raise EffectError(f"{top} is not the top of a git work tree.", advice="Name the folder that holds .git.")
-    if os.path.isfile(git):
+    if stat.S_ISREG(mode):
         return _linked(top, git)
     if os.path.lexists(os.path.join(git, "commondir")):
         raise EffectError(f"{git} says that it belongs to another repository.", advice="Remove its file `commondir`.")
@@ -75,10 +77,10 @@ def find_repository(path: str) -> Repository:
 
 def _linked(top: str, git: str) -> Repository:
     line = _first_line(git)
-    git_dir = os.path.realpath(os.path.join(top, line.removeprefix("gitdir: ")))
+    git_dir = real_path(os.path.join(top, line.removeprefix("gitdir: ")))
     common = os.path.dirname(os.path.dirname(git_dir))
-    names_back = os.path.realpath(os.path.join(git_dir, _first_line(os.path.join(git_dir, "gitdir"))))
-    named = os.path.realpath(os.path.join(git_dir, _first_line(os.path.join(git_dir, "commondir"))))
+    names_back = real_path(os.path.join(git_dir, _first_line(os.path.join(git_dir, "gitdir"))))
+    named = real_path(os.path.join(git_dir, _first_line(os.path.join(git_dir, "commondir"))))
     if not line.startswith("gitdir: ") or names_back != git or named != common:
         raise EffectError(
             f"{git} names a git folder that does not name it back.",
@@ -88,10 +90,26 @@ def _linked(top: str, git: str) -> Repository:
 
 
 def _first_line(path: str) -> str:
-    if not os.path.isfile(path):
+    """Of an ordinary file; what is none has none."""
+    try:
+        data = _beginning(path, _MOST) or b""
+    except FileNotFoundError:
         return ""
-    with open(path, encoding="utf-8", errors="surrogateescape") as file:
-        return file.read(_MOST).partition("\n")[0].replace("\0", "")
+    except OSError:
+        if os.path.isfile(path):
+            raise
+        return ""
+    line = data.replace(b"\r", b"\n").partition(b"\n")[0]
+    return line.replace(b"\0", b"").decode("utf-8", "surrogateescape")
+
+
+def _beginning(path: str, most: int) -> bytes | None:
+    """What an ordinary file begins with; None if it is something else."""
+    fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        return os.read(fd, most) if stat.S_ISREG(os.fstat(fd).st_mode) else None
+    finally:
+        os.close(fd)
 
 
 def plain_head(place: Repository) -> tuple[str, str] | None:
@@ -116,7 +134,6 @@ _REMEMBERED = 64
 _LARGEST_CONFIG = 64 * 1024
 _KNOWN_GIT = "/usr/bin/git" if sys.platform == "linux" else ""  # whose system settings are in /etc/gitconfig
 _INCLUDES = ("include.", "includeif.")
-_overrides = functools.lru_cache(_REMEMBERED)(overrides)
 _fsencode = functools.lru_cache(4096)(os.fsencode)
 
 
@@ -141,21 +158,18 @@ def read_configs(place: Repository | None, environment: Mapping[str, str]) -> tu
 
 def _config(path: str) -> bytes | None:
     try:
-        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        data = _beginning(path, _LARGEST_CONFIG + 1)
     except (FileNotFoundError, NotADirectoryError):
         return b""
     except OSError:
         return None
-    try:
-        ordinary = stat.S_ISREG(os.fstat(fd).st_mode)
-        data = os.read(fd, _LARGEST_CONFIG + 1) if ordinary else b""
-        return b"+" + data if ordinary and len(data) <= _LARGEST_CONFIG else None
-    finally:
-        os.close(fd)
+    return b"+" + data if data is not None and len(data) <= _LARGEST_CONFIG else None
 
 
-_TREES: dict[tuple[str, str], str] = {}  # by the repository and the id of the commit, for all of its work trees
-_MANY_TREES = 1000
+# What an id means never changes: by the repository, for all of its work trees, and the id.
+_TREES: dict[tuple[str, str], str] = {}
+_COMMITS: set[tuple[str, str]] = set()
+_MANY = 1000
 
 
 class Git:
@@ -184,7 +198,7 @@ class Git:
         key = (self.program, self.place and self.place.common, files)  # its work trees share all but the files
         if files is not None and key in _SETTINGS:
             return _SETTINGS[key]
-        listing = self._run(["config", "--list", "--show-scope", "-z"], self._environment({})).out
+        listing = self._run(["config", "--list", "--show-scope", "-z"], self._unset()).out
         found = tuple(parse_settings(listing))
         whole = self.place is None or any(scope == "local" for scope, _, _ in found)  # else git saw no repository here
         includes = any(name.lower().startswith(_INCLUDES) for _, name, _ in found)
@@ -201,7 +215,8 @@ class Git:
 
     @functools.cached_property
     def environment(self) -> dict[str, str]:
-        return self._environment(_overrides(self.settings) | self._case())
+        self._encoded = _told(tuple(self._around().items()), self.settings, self._tells_case())
+        return self._encoded[0]
 
     def _bytes(self) -> dict[bytes, bytes]:
         """The environment, encoded once: every start would encode its hundred names and values again."""
@@ -212,20 +227,18 @@ class Git:
             self._encoded = said, {**known, **{_fsencode(name): _fsencode(value) for name, value in new}}
         return self._encoded[1]
 
-    def _case(self) -> dict[str, str]:
+    def _tells_case(self) -> bool:
         """Where the disk tells `A` from `a`, git must too, whatever a repository from another machine says: or files hide."""
-        can_tell = self.place is not None and not os.path.lexists(os.path.join(self.place.git_dir, "hEAD"))
-        return {"core.ignorecase": "false"} if can_tell else {}
+        return self.place is not None and not os.path.lexists(os.path.join(self.place.git_dir, "hEAD"))
 
-    def _environment(self, more: Mapping[str, str]) -> dict[str, str]:
+    def _around(self) -> dict[str, str]:
+        """All that git is told but settings."""
         kept = {name: self.given[name] for name in KEPT if name in self.given}
-        return {
-            **kept,
-            **ENVIRONMENT,
-            "PATH": search_path(self.given),
-            **self._where(),
-            **numbered({**FIXED, **LOCAL, **more}),
-        }
+        return {**kept, **ENVIRONMENT, "PATH": search_path(self.given), **self._where()}
+
+    def _unset(self) -> dict[str, str]:
+        """The environment of a git that reads the settings."""
+        return {**self._around(), **numbered({**FIXED, **LOCAL})}
 
     def _where(self) -> dict[str, str]:
         if self.place is None:
@@ -237,7 +250,7 @@ class Git:
         place = self.place
         if place is None or all(os.stat(path).st_uid == os.geteuid() for path in place):
             return
-        environment = {name: value for name, value in self._environment({}).items() if name not in self._where()}
+        environment = {name: value for name, value in self._unset().items() if name not in self._where()}
         environment["GIT_CEILING_DIRECTORIES"] = os.path.dirname(place.top)
         self._run(["rev-parse", "--git-dir"], environment)
 
@@ -295,9 +308,22 @@ class Git:
             raise EffectError(f"There is no commit {name!r:.120} in this repository.")
         return check_id(finished.out.decode().strip())
 
+    def commit_of(self, name: str) -> str:
+        """As `resolve`, but what is the id of a commit is asked once: it never means another, though it may be gone since."""
+        if self._key(name) in _COMMITS:
+            return name
+        if len(_COMMITS) >= _MANY:
+            _COMMITS.clear()
+        commit = self.resolve(name)
+        _COMMITS.add(self._key(commit))
+        return commit
+
+    def _key(self, sha: str) -> tuple[str, str]:
+        return self.place.common if self.place else "", sha
+
     def tree_of(self, commit: str) -> str:
-        """The tree of a commit. An id never means another one, so git is asked once."""
-        key = (self.place.common if self.place else "", check_id(commit))
+        """The tree of a commit, which git is asked for once."""
+        key = self._key(check_id(commit))
         tree = _TREES.get(key)
         if tree is None:
             tree = self.line("rev-parse", "--verify", "--end-of-options", f"{commit}^{{tree}}")
@@ -306,9 +332,9 @@ class Git:
 
     def know_tree(self, commit: str, tree: str) -> str:
         """Remember the tree of a commit that git has just made or named; gives the commit."""
-        if len(_TREES) >= _MANY_TREES:
+        if len(_TREES) >= _MANY:
             _TREES.clear()
-        _TREES[self.place.common if self.place else "", commit] = tree
+        _TREES[self._key(commit)] = tree
         return commit
 
     def contains(self, tip: str, commit: str) -> bool:
@@ -333,6 +359,16 @@ class Git:
         assert self.place is not None
         objects = [os.path.join(self.place.objects, name) for name in os.listdir(self.place.objects) if len(name) == 2]
         sync_folders((*objects, self.place.objects, *_up(self.place.common, ref), self.place.common))
+
+
+@functools.lru_cache(_REMEMBERED)
+def _told(
+    around: tuple[tuple[str, str], ...], settings: tuple[Setting, ...], tells_case: bool
+) -> tuple[dict[str, str], dict[bytes, bytes]]:
+    """The environment of a git in a repository with these settings, and the same as bytes. Neither is ever changed."""
+    case = {"core.ignorecase": "false"} if tells_case else {}
+    said = {**dict(around), **numbered({**FIXED, **LOCAL, **overrides(settings), **case})}
+    return said, {_fsencode(name): _fsencode(value) for name, value in said.items()}
 
 
 class RemoteGit(Git):
@@ -368,10 +404,15 @@ def numbered(settings: Mapping[str, str]) -> dict[str, str]:
 
 
 @functools.cache
-def check_version(program: str, path: str) -> None:
-    finished = run([program, "version"], {"PATH": path, "LC_ALL": "C"}, Limits(SECONDS))
+def version_of(program: str, path: str) -> tuple[int, int]:
+    """Which git a program is; nothing that git is, if it does not say so."""
+    finished = run([program, "-C", "/", "version"], {"PATH": path, "LC_ALL": "C"}, Limits(SECONDS), cwd=None)
     found = re.search(rb"(\d+)\.(\d+)", finished.out)
-    if finished.code or not found or (int(found[1]), int(found[2])) < OLDEST:
+    return (0, 0) if finished.code or not found else (int(found[1]), int(found[2]))
+
+
+def check_version(program: str, path: str) -> None:
+    if version_of(program, path) < OLDEST:
         wanted = ".".join(map(str, OLDEST))
         raise EffectError(f"{program} is not git {wanted} or newer.", advice=f"Install git {wanted} or newer.")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 
+from holdfast.adapters.paths import real_path
 from holdfast.adapters.specs import reader
 from holdfast.adapters.specs.texts import top_of, within
 from holdfast.adapters.specs.writer import Writer
@@ -18,8 +19,8 @@ class SpecFolder:
     def __init__(self, path: str, top: str | None = None) -> None:
         self._folder = os.path.abspath(path if top is None else os.path.join(top, path))
         self._top = top or top_of(self._folder)
-        inside = within(self._folder, self._top) and os.path.realpath(self._folder) != os.path.realpath(self._top)
-        real = os.path.relpath(os.path.realpath(self._folder), os.path.realpath(self._top))
+        inside = within(self._folder, self._top) and real_path(self._folder) != real_path(self._top)
+        real = os.path.relpath(real_path(self._folder), real_path(self._top))
         self.path = real if inside else self._folder
         self._writer = Writer(self._folder, self._top)
         self._known: tuple[reader.Found, Spec] | None = None

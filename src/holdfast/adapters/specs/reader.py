@@ -11,6 +11,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from holdfast.adapters.paths import real_path
 from holdfast.adapters.specs.texts import Text, fetch, parse, problem_of, within
 from holdfast.adapters.specs.yaml_text import Node
 from holdfast.core.batches import faults, plan
@@ -57,7 +58,7 @@ def fetch_all(folder: str, top: str, shown: str) -> Found:
     if not os.path.lexists(os.path.join(folder, TASKS)):
         raise SpecError(f"There is no {TASKS} in {shown}.", advice="A spec is a folder with a tasks.yaml.")
     found: Found = {}
-    base = os.path.realpath(top)
+    base = real_path(top)
     for name in FILES:
         try:
             data = fetch(folder, name, base)
@@ -203,7 +204,7 @@ def find(top: str) -> list[str]:
         for name in sorted(os.listdir(base), key=natural) if os.path.isdir(base) else ():
             folder = os.path.join(base, name)
             if os.path.isfile(os.path.join(folder, TASKS)) and within(folder, top):
-                found.setdefault(os.path.realpath(folder), folder)
+                found.setdefault(real_path(folder), folder)
     return list(found.values())
 
 

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from holdfast.adapters.git.plain_files import opened
+from holdfast.adapters.paths import real_path
 from holdfast.adapters.specs.yaml_text import MAX_BYTES, BadYaml, Node, compose, plain
 from holdfast.core.errors import BadFile, BadInput
 from holdfast.core.named import NamedTuple
@@ -38,7 +39,7 @@ class Text(NamedTuple):
 
 def top_of(folder: str) -> str:
     """The repository around a folder: the nearest one above that has `.git`, else the folder itself."""
-    real = os.path.realpath(folder)
+    real = real_path(folder)
     place = real
     while not os.path.lexists(os.path.join(place, ".git")):
         if place == os.path.dirname(place):
@@ -48,7 +49,7 @@ def top_of(folder: str) -> str:
 
 
 def within(path: str, top: str) -> bool:
-    return _is_in(os.path.realpath(path), os.path.realpath(top))
+    return _is_in(real_path(path), real_path(top))
 
 
 def _is_in(real: str, base: str) -> bool:
@@ -57,7 +58,7 @@ def _is_in(real: str, base: str) -> bool:
 
 def load(folder: str, name: str, top: str) -> Text | None:
     """The file of that name, or None. Raises BadFile with the path, and the line where there is one."""
-    data = fetch(folder, name, os.path.realpath(top))
+    data = fetch(folder, name, real_path(top))
     return None if data is None else parse(os.path.join(folder, name), data)
 
 
@@ -66,7 +67,7 @@ def fetch(folder: str, name: str, base: str) -> bytes | None:
     path = os.path.join(folder, name)
     if not os.path.lexists(path):
         return None
-    real = os.path.realpath(path)
+    real = real_path(path)
     if not _is_in(real, base):
         raise BadFile(path, None, "it is a link that leaves the repository", advice="Put the file itself there.")
     with opened(os.path.dirname(real)) as place:
@@ -90,7 +91,7 @@ def parse(path: str, data: bytes) -> Text:
 def store(folder: str, name: str, text: str, before: str | None) -> None:
     """Put a text in the place of the one that was read, durably. The same again touches nothing."""
     data = text.encode()
-    with opened(os.path.realpath(folder)) as place:
+    with opened(real_path(folder)) as place:
         found = place.read(name, MAX_BYTES)
         if found is not None and found.data == data:
             return
