@@ -152,6 +152,8 @@ def _fill(desk: Desk, parts: Parts) -> IndexFile:
     desk.run("read-tree", linked_as_here(desk, parts), index=index)
     users = index_of(desk, parts)
     leave_out(desk, absent_then(desk, parts, users), "tree")
+    if parts.exact is not None:
+        desk.write_as_stored()
     desk.run("checkout-index", "--all", index=index)
     put_raw(desk, raw_of(desk, parts))
     narrow(desk.place.top, _modes_of(desk, parts))

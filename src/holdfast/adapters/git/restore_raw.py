@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from holdfast.adapters.git.restore_plan import Plan
 from holdfast.adapters.git.tree_put import LINK, blob_id, look
 from holdfast.adapters.git.workspace import Parts, object_format
+from holdfast.adapters.git.ws_convert import FILES, Conversion
 from holdfast.adapters.git.ws_desk import Desk
 from holdfast.adapters.git.ws_objects import Maker
 from holdfast.adapters.git.ws_put import put_bytes
@@ -36,17 +37,22 @@ def _wanted(desk: Desk, maker: Maker, name: str, old: bytes) -> bytes | None:
 
 
 def convert_again(desk: Desk, parts: Parts, before: Parts, plan: Plan) -> None:
-    """Files whose bytes on disk are special now and were not then, although git calls them the same."""
-    for path, data in _ordinary(desk, parts, raw_of(desk, before), plan):
+    """Files whose bytes on disk are special now and were not then, although git calls them the same; and those that git
+    just wrote, where its settings convert them now."""
+    paths = _same(raw_of(desk, before), plan)
+    if Conversion(desk, 0, b"").writes_crlf():
+        paths |= {row.path for row in plan.differences if row.new in FILES}
+    for path, data in _ordinary(desk, parts, paths):
         put_bytes(desk, path, functools.partial(_unless_same, data))
 
 
-def _ordinary(desk: Desk, parts: Parts, now: Iterable[bytes], plan: Plan) -> Iterator[tuple[bytes, bytes]]:
-    """Those files, with what git writes for each. Where nobody noted what was special then, there are none."""
+def _ordinary(desk: Desk, parts: Parts, paths: set[bytes]) -> Iterator[tuple[bytes, bytes]]:
+    """Those files that were not special then, with what they held. Where nobody noted what was special, there are none."""
     if parts.exact is None:
         return
+    desk.write_as_stored()
     top = os.fsencode(desk.place.top)
-    for path in sorted(_same({*now} - {*raw_of(desk, parts)}, plan)):
+    for path in sorted(paths - {*raw_of(desk, parts)}):
         name = f"{parts.snapshot.tree}:{os.fsdecode(path)}"
         data = desk.run("cat-file", "--filters", "--end-of-options", name)
         found = look(top, path).found
@@ -68,7 +74,7 @@ def rewritten(desk: Desk, parts: Parts, now: Mapping[bytes, object], plan: Plan)
     top, maker = os.fsencode(desk.place.top), Maker(object_format(desk.git))
     then = raw_of(desk, parts)
     wanted = {path: then[path] for path in _same(then, plan)}
-    wanted |= {path: maker.name_of("blob", data) for path, data in _ordinary(desk, parts, now, plan)}
+    wanted |= {path: maker.name_of("blob", data) for path, data in _ordinary(desk, parts, _same(now, plan))}
     there = (path for path in wanted if look(top, path).found is not None)
     return [path for path in there if blob_id(os.path.join(top, path), maker.format) != wanted[path]]
 

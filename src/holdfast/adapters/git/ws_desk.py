@@ -110,8 +110,16 @@ class Desk:
 
     def see_links(self) -> None:
         """From now on what is a link on disk is one, and what is a file is none, whatever the repository says."""
+        self._set("core.symlinks", "true")
+
+    def write_as_stored(self) -> None:
+        """From now on no setting changes line ends on the way out: it may be another than when the files were kept."""
+        self._set("core.autocrlf", "false")
+        self._set("core.eol", "lf")
+
+    def _set(self, name: str, value: str) -> None:
         number = self.git.environment["GIT_CONFIG_COUNT"]
-        setting = {f"GIT_CONFIG_KEY_{number}": "core.symlinks", f"GIT_CONFIG_VALUE_{number}": "true"}
+        setting = {f"GIT_CONFIG_KEY_{number}": name, f"GIT_CONFIG_VALUE_{number}": value}
         self._say(GIT_CONFIG_COUNT=str(int(number) + 1), **setting)
 
     def _say(self, **more: str) -> None:
