@@ -254,6 +254,44 @@ def test_touched_files_are_told_by_their_entries_in_any_plain_index(kit, tmp_pat
         assert touched(before, index.read_bytes(), object_format) is None
 
 
+# --- who may run it
+
+
+def executable(top):
+    return {os.fsdecode(path) for path, (runs, _) in files_of(top).items() if runs}
+
+
+def test_what_runs_is_kept_though_git_is_told_not_to_look(kit):
+    kit.commit("two", **{"once.sh": "x\n", "kept.sh": "x\n"})
+    kit.git("update-index", "--chmod=+x", "once.sh", "kept.sh")
+    kit.git("commit", "-q", "-m", "they run")
+    kit.git("config", "core.fileMode", "false")
+    kit.write("new.sh", "x\n")
+    for name in ("kept.sh", "a.txt", "new.sh"):
+        os.chmod(kit.top / name, 0o755)
+    index = (kit.top / ".git" / "index").read_bytes()
+    git = kit.runner()
+    take_and_keep(git)
+    assert (kit.top / ".git" / "index").read_bytes() == index
+    into_worktree(git, "c1", str(kit.top.parent / "back"))
+    assert executable(kit.top.parent / "back") == executable(kit.top) == {"kept.sh", "a.txt", "new.sh"}
+    for name in ("kept.sh", "a.txt", "new.sh"):
+        os.chmod(kit.top / name, 0o644)
+    os.chmod(kit.top / "once.sh", 0o755)
+    in_place(git, "c1", "before", NOW)
+    assert executable(kit.top) == {"kept.sh", "a.txt", "new.sh"}
+    in_place(git, "before", "again", NOW)
+    assert executable(kit.top) == {"once.sh"}
+
+
+def test_where_the_disk_does_not_keep_what_runs_the_index_tells(kit, monkeypatch):
+    kit.git("config", "core.fileMode", "false")
+    kit.git("update-index", "--chmod=+x", "a.txt")
+    monkeypatch.setattr(os, "chmod", lambda path, mode: None)
+    made = take_and_keep(kit.runner())
+    assert kit.git("ls-tree", made.tree, "a.txt").startswith("100755")
+
+
 # --- what cannot be kept is named
 
 

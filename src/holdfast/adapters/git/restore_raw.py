@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import functools
 import os
+import stat
 from collections.abc import Iterable, Iterator, Mapping
 
+from holdfast.adapters.git.ignoring import left_out
 from holdfast.adapters.git.restore_plan import Plan
 from holdfast.adapters.git.tree_put import LINK, blob_id, look
 from holdfast.adapters.git.workspace import Parts, object_format
@@ -77,6 +79,24 @@ def rewritten(desk: Desk, parts: Parts, now: Mapping[bytes, object], plan: Plan)
     wanted |= {path: maker.name_of("blob", data) for path, data in _ordinary(desk, parts, _same(now, plan))}
     there = (path for path in wanted if look(top, path).found is not None)
     return [path for path in there if blob_id(os.path.join(top, path), maker.format) != wanted[path]]
+
+
+# --- ignored files
+
+
+def ignored_as_then(desk: Desk, parts: Parts) -> set[bytes]:
+    """Files that are ignored now and are on disk just as a snapshot has them: that is no reason to refuse it."""
+    top, raw, known = os.fsencode(desk.place.top), raw_of(desk, parts), {*desk.run("ls-files", "-z").split(b"\0")}
+    rows = (row.split(b"\t", 1) for row in desk.run("ls-tree", "-r", "-z", parts.snapshot.tree).split(b"\0") if row)
+    then = {path: facts.split(b" ")[2].decode() for facts, path in rows if path not in known and _is_file(top, path)}
+    ignored = map(os.fsencode, left_out(desk.git, [os.fsdecode(path) for path in then]) if then else [])
+    named = {path: blob_id(os.path.join(top, path), object_format(desk.git)) for path in ignored}
+    return {path for path, name in named.items() if name in (then[path], raw.get(path))}
+
+
+def _is_file(top: bytes, path: bytes) -> bool:
+    found = look(top, path).found
+    return found is not None and (stat.S_ISREG(found.st_mode) or stat.S_ISLNK(found.st_mode))
 
 
 # --- links
