@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 import holdfast
+from holdfast.cli import repo as cli_repo
 from holdfast.core.errors import UsageError
 from holdfast.core.subjects import with_trailers
 from holdfast.engine.stopping import Stopped
@@ -1100,3 +1101,30 @@ def test_milestones_of_many_threads_in_one_work_tree_commit_each_file_once_and_l
         assert git(repo, "show", f"{mark.commit}:{number}.txt") == str(number), (
             "what it had written is in its milestone"
         )
+
+
+# --- another run of the same store
+
+
+def equal_work(repo, run_id, branch):
+    """A run that stops behind a milestone on a branch of its own; which one, nobody can tell by what it changes."""
+    git(repo, "switch", "-q", "-c", branch, "main")
+    with contextlib.suppress(Crash), holdfast.run("mission", store=str(repo / ".holdfast"), run_id=run_id) as run:
+        place = run.workspace(str(repo))
+        (repo / "f.txt").write_text("the same\n")
+        place.milestone("part")
+        crash(run)
+
+
+def test_the_equal_work_of_a_run_that_only_its_log_knows_is_never_taken(repo, monkeypatch):
+    monkeypatch.chdir(repo)
+    equal_work(repo, "run-1", "mine")
+    equal_work(repo, "run-2", "theirs")
+    git(repo, "commit", "-q", "--amend", "-m", "Another message")
+    shutil.rmtree(repo / ".holdfast" / "checkpoints")
+    with pytest.raises(Stopped), opened(repo, policies={"branch": "ignore"}) as run:
+        run.workspace(str(repo))
+    (found,) = bodies(repo, "resume_checkpoint_selected")
+    assert found["confidence"] == "weak", found
+    position = cli_repo.find(cli_repo.at(str(repo)), state_of(repo))
+    assert (position.sha, position.confidence) == (found["sha"], "weak")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from shlex import quote
 
 from holdfast.core.canonical import digest
@@ -75,6 +75,11 @@ def records(state: RunState, repo: str | None = None) -> list[Known]:
         for name, made in milestones(state, repo)
         if made.commit
     ]
+
+
+def not_ours(state: RunState, others: Iterable[Known]) -> list[Known]:
+    """Milestones of other runs, but for those that a fork has in common with the run it comes from."""
+    return [one for one in others if one.checkpoint_id not in state.workspaces]
 
 
 def landmarks(state: RunState, repo: str) -> list[str]:
