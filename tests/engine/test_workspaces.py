@@ -1103,6 +1103,19 @@ def test_milestones_of_many_threads_in_one_work_tree_commit_each_file_once_and_l
         )
 
 
+def test_a_run_comes_to_uncommitted_files_whose_names_are_no_text(repo):
+    names = [os.path.join(os.fsencode(repo), name) for name in (b"before\xff", b"later\xfe")]
+    Path(os.fsdecode(names[0])).write_text("there before\n")
+    with pytest.raises(Crash), opened(repo) as run:
+        run.workspace(str(repo))
+        crash(run)
+    with opened(repo) as run:  # what was there when it came is no drift
+        place = run.workspace(str(repo))
+        Path(os.fsdecode(names[1])).write_text("of the run\n")
+        place.milestone("both")
+    assert git(repo, "ls-files", "before*", "later*") == '"before\\377"\n"later\\376"'
+
+
 # --- another run of the same store
 
 
