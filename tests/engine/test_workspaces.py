@@ -274,6 +274,37 @@ def test_a_file_out_of_scope_stops_the_run_before_the_commit(repo):
     assert git(repo, "log", "--format=%H", "main..work") == ""
 
 
+def tracked_in(repo, *paths):
+    for path in paths:
+        (repo / path).parent.mkdir(exist_ok=True)
+        (repo / path).write_text(f"{path}\n" * 9)
+    git(repo, "add", "-A")
+    git(repo, "commit", "-q", "-m", "more")
+
+
+@pytest.mark.parametrize(
+    ("allow", "deny", "change", "wrong"),
+    [
+        (["src/**"], [], ["git", "mv", "src/a", "doc/a"], ["doc/a"]),  # a rename counts where it goes to
+        (["src/**"], [], ["git", "mv", "doc/b", "src/b"], ["doc/b"]),  # and where it comes from
+        ([], ["doc/**"], ["mv", "doc/b", "src/b"], ["doc/b"]),
+        (["src/**"], [], ["rm", "doc/b"], ["doc/b"]),  # a deletion counts
+        (["src/**"], ["src/a"], ["rm", "src/a"], ["src/a"]),  # deny beats allow
+        ([], ["src/**"], ["rm", "doc/b"], []),  # an empty allow means all
+        (["src/**"], [], ["mv", "src/a", "src/c"], []),
+    ],
+)
+def test_what_a_scope_allows_in_a_repository(repo, allow, deny, change, wrong):
+    tracked_in(repo, "src/a", "doc/b")
+    with contextlib.suppress(Stopped), opened(repo) as run:
+        place = run.workspace(str(repo), allow=allow, deny=deny)
+        subprocess.run(change, cwd=repo, check=True)
+        place.milestone("part a")
+    stops = [stop for body in bodies(repo, "run_stopped") for stop in body["evidence"]]
+    assert [line.partition(": ")[0] for line in stops] == wrong
+    assert (git(repo, "log", "-1", "--format=%s") == "more") == bool(wrong)
+
+
 def test_ignored_files_out_of_scope_are_counted_told_once_and_written_down(repo):
     said = []
     with opened(repo) as run:
