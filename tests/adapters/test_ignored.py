@@ -111,6 +111,20 @@ def test_an_ignored_file_that_the_snapshot_does_not_name_is_still_in_the_way(kit
     assert (kit.top / "plain").read_text() == "now ignored\n"
 
 
+def test_what_is_ignored_now_and_is_just_as_the_snapshot_has_it_is_not_in_the_way(kit):
+    git = kit.runner()
+    kit.write(".gitignore", "d/\n")
+    kit.write("d/e", "e\n")
+    take_and_keep(git, "c1")
+    kit.write(".gitignore", "other\n")
+    kit.write("a.txt", "changed\n")
+    ruined = files_of(kit.top)
+    in_place(git, "c1", "before", NOW)
+    assert (kit.top / "d/e").exists(), "the rules of the checkpoint ignore it, so it stays"
+    in_place(git, "before", "again", NOW)
+    assert files_of(kit.top) == ruined
+
+
 def test_a_pattern_that_cannot_be_understood_is_refused_before_anything_is_made(kit):
     with pytest.raises(UsageError, match="not a path below the top"):
         take_and_keep(kit.runner(), "c1", Policy(ignored=("../*",)))

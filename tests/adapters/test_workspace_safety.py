@@ -6,12 +6,13 @@ import os
 import shutil
 import subprocess
 import tempfile
+import time
 from pathlib import Path
 
 import pytest
 
 from holdfast.adapters.git import ws_desk, ws_odd
-from holdfast.adapters.git.restore import RestoreRefused, in_place, into_worktree
+from holdfast.adapters.git.restore import RestoreRefused, in_place, into_worktree, preview
 from holdfast.adapters.git.workspace import WorkspaceError, drop, kept, take
 from holdfast.adapters.git.ws_convert import Conversion
 from holdfast.adapters.git.ws_touched import touched
@@ -147,6 +148,52 @@ def test_line_ends_that_change_while_git_calls_the_file_the_same_are_not_missed(
     assert not take(git, "same", NOW).is_new
 
 
+def test_so_it_is_where_size_and_second_stay_the_same(kit):
+    kit.commit("rules", **{".gitattributes": "* text\n", "f": b"a\r\nb\n"})
+    git = kit.runner()
+    different = (b"a\nb\r\n", b"a\r\nb\n") * 3
+    for number, data in enumerate(different):
+        kit.write("f", data)
+        take_and_keep(git, f"c{number}")
+    for number, data in enumerate(different):
+        into_worktree(git, f"c{number}", str(kit.top.parent / f"back-{number}"))
+        assert (kit.top.parent / f"back-{number}" / "f").read_bytes() == data
+
+
+@pytest.mark.parametrize("change", ["rules", "settings"])
+def test_a_file_that_git_converted_by_what_holds_no_more_comes_back_as_it_is(kit, change):
+    if change == "settings":
+        kit.git("config", "core.autocrlf", "true")
+    kit.commit("crlf", **{".gitattributes": "* text=auto\n" if change == "rules" else "", "f": CRLF})
+    while kit.git("diff-files", "--name-only") or time.time() < os.stat(kit.top / "f").st_mtime + 1.1:
+        time.sleep(0.1)  # until git believes that it need not look
+        kit.git("update-index", "--refresh")
+    if change == "settings":
+        kit.git("config", "core.autocrlf", "false")
+    else:
+        kit.write(".gitattributes", "*.png binary\n")
+    assert kit.git("show", ":f") == "a\nb" and "f" not in kit.git("status", "--porcelain").split()
+    take_and_keep(kit.runner())
+    into_worktree(kit.runner(), "c1", str(kit.top.parent / "back"))
+    assert (kit.top.parent / "back" / "f").read_bytes() == CRLF
+
+
+@pytest.mark.parametrize(("name", "value"), [("core.autocrlf", "true"), ("core.eol", "crlf")])
+def test_files_come_back_as_they_were_though_a_setting_would_write_them_otherwise_now(kit, name, value):
+    kit.commit("lf", **{".gitattributes": "* text=auto\n" if name == "core.eol" else "", "f": "f\n", "g": "g\n"})
+    git = kit.runner()
+    take_and_keep(git)
+    before = files_of(kit.top)
+    kit.git("config", name, value)
+    into_worktree(git, "c1", str(kit.top.parent / "back"))
+    assert files_of(kit.top.parent / "back") == before
+    assert preview(git, "c1") == []
+    kit.write("f", "other\n")
+    assert [one.path for one in preview(git, "c1")] == ["f"]
+    in_place(git, "c1", "before", NOW)
+    assert files_of(kit.top) == before
+
+
 def test_a_file_that_vanishes_while_it_is_looked_at_is_simply_gone(kit, monkeypatch):
     kit.commit("rules", **{".gitattributes": "* text=auto\n", "d/f": CRLF, "g": b"g\n"})
     real = Conversion._is_readable
@@ -205,6 +252,44 @@ def test_touched_files_are_told_by_their_entries_in_any_plain_index(kit, tmp_pat
         assert touched(before, before, object_format) == []
         kit.git("rm", "-q", "--cached", "c/d", at=top)
         assert touched(before, index.read_bytes(), object_format) is None
+
+
+# --- who may run it
+
+
+def executable(top):
+    return {os.fsdecode(path) for path, (runs, _) in files_of(top).items() if runs}
+
+
+def test_what_runs_is_kept_though_git_is_told_not_to_look(kit):
+    kit.commit("two", **{"once.sh": "x\n", "kept.sh": "x\n"})
+    kit.git("update-index", "--chmod=+x", "once.sh", "kept.sh")
+    kit.git("commit", "-q", "-m", "they run")
+    kit.git("config", "core.fileMode", "false")
+    kit.write("new.sh", "x\n")
+    for name in ("kept.sh", "a.txt", "new.sh"):
+        os.chmod(kit.top / name, 0o755)
+    index = (kit.top / ".git" / "index").read_bytes()
+    git = kit.runner()
+    take_and_keep(git)
+    assert (kit.top / ".git" / "index").read_bytes() == index
+    into_worktree(git, "c1", str(kit.top.parent / "back"))
+    assert executable(kit.top.parent / "back") == executable(kit.top) == {"kept.sh", "a.txt", "new.sh"}
+    for name in ("kept.sh", "a.txt", "new.sh"):
+        os.chmod(kit.top / name, 0o644)
+    os.chmod(kit.top / "once.sh", 0o755)
+    in_place(git, "c1", "before", NOW)
+    assert executable(kit.top) == {"kept.sh", "a.txt", "new.sh"}
+    in_place(git, "before", "again", NOW)
+    assert executable(kit.top) == {"once.sh"}
+
+
+def test_where_the_disk_does_not_keep_what_runs_the_index_tells(kit, monkeypatch):
+    kit.git("config", "core.fileMode", "false")
+    kit.git("update-index", "--chmod=+x", "a.txt")
+    monkeypatch.setattr(os, "chmod", lambda path, mode: None)
+    made = take_and_keep(kit.runner())
+    assert kit.git("ls-tree", made.tree, "a.txt").startswith("100755")
 
 
 # --- what cannot be kept is named

@@ -352,6 +352,31 @@ def test_a_half_made_worktree_that_may_be_in_use_is_told_and_left_alone(repo, en
     assert warned(repo, environ) == [] and not path.exists() and not note.exists()
 
 
+BEFORE_THE_INDEX = """
+import os, signal
+from holdfast.adapters.git import restore
+from holdfast.cli.main import main
+restore.put_index = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
+main(["restore", {!r}, "--into", {!r}])
+"""
+
+
+def test_a_restore_that_was_killed_just_before_its_index_is_finished(repo, environ, tmp_path):
+    holdfast(repo, environ, "init")
+    (repo / "a.txt").write_text("staged\n")
+    run(["git", "add", "a.txt"], repo, environ)
+    (repo / "a.txt").write_text("changed\n")
+    name, path = told(repo, environ, "checkpoint", "one")["checkpoint_id"], tmp_path / "back"
+    run([sys.executable, "-c", BEFORE_THE_INDEX.format(name, str(path))], repo, environ, code=-9)
+    (path / "mine").write_text("mine\n")
+    (found,) = warned(repo, environ)
+    assert "its index is not" in found["sentence"] and found["fix"] == "holdfast doctor --fix"
+    follow(repo, environ, found["fix"])
+    assert warned(repo, environ) == []
+    here, there = (run(["git", "status", "--porcelain"], place, environ).splitlines() for place in (repo, path))
+    assert {*there} == {*here, "?? mine"} and any(line.endswith("M a.txt") for line in there)
+
+
 def test_a_ref_that_is_no_checkpoint_is_put_into_no_command(repo, environ, mark):
     name = "a;touch${IFS}x"
     run(["git", "update-ref", f"refs/holdfast/checkpoints/{name}", "HEAD"], repo, environ)

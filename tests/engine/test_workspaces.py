@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 import holdfast
+from holdfast.cli import repo as cli_repo
 from holdfast.core.errors import UsageError
 from holdfast.core.subjects import with_trailers
 from holdfast.engine.stopping import Stopped
@@ -271,6 +272,37 @@ def test_a_file_out_of_scope_stops_the_run_before_the_commit(repo):
     violation, passed = stop.value.evidence
     assert violation.startswith("outside.txt: ") and passed.startswith("1 ignored file ") and "noise.log" in passed
     assert git(repo, "log", "--format=%H", "main..work") == ""
+
+
+def tracked_in(repo, *paths):
+    for path in paths:
+        (repo / path).parent.mkdir(exist_ok=True)
+        (repo / path).write_text(f"{path}\n" * 9)
+    git(repo, "add", "-A")
+    git(repo, "commit", "-q", "-m", "more")
+
+
+@pytest.mark.parametrize(
+    ("allow", "deny", "change", "wrong"),
+    [
+        (["src/**"], [], ["git", "mv", "src/a", "doc/a"], ["doc/a"]),  # a rename counts where it goes to
+        (["src/**"], [], ["git", "mv", "doc/b", "src/b"], ["doc/b"]),  # and where it comes from
+        ([], ["doc/**"], ["mv", "doc/b", "src/b"], ["doc/b"]),
+        (["src/**"], [], ["rm", "doc/b"], ["doc/b"]),  # a deletion counts
+        (["src/**"], ["src/a"], ["rm", "src/a"], ["src/a"]),  # deny beats allow
+        ([], ["src/**"], ["rm", "doc/b"], []),  # an empty allow means all
+        (["src/**"], [], ["mv", "src/a", "src/c"], []),
+    ],
+)
+def test_what_a_scope_allows_in_a_repository(repo, allow, deny, change, wrong):
+    tracked_in(repo, "src/a", "doc/b")
+    with contextlib.suppress(Stopped), opened(repo) as run:
+        place = run.workspace(str(repo), allow=allow, deny=deny)
+        subprocess.run(change, cwd=repo, check=True)
+        place.milestone("part a")
+    stops = [stop for body in bodies(repo, "run_stopped") for stop in body["evidence"]]
+    assert [line.partition(": ")[0] for line in stops] == wrong
+    assert (git(repo, "log", "-1", "--format=%s") == "more") == bool(wrong)
 
 
 def test_ignored_files_out_of_scope_are_counted_told_once_and_written_down(repo):
@@ -1100,3 +1132,43 @@ def test_milestones_of_many_threads_in_one_work_tree_commit_each_file_once_and_l
         assert git(repo, "show", f"{mark.commit}:{number}.txt") == str(number), (
             "what it had written is in its milestone"
         )
+
+
+def test_a_run_comes_to_uncommitted_files_whose_names_are_no_text(repo):
+    names = [os.path.join(os.fsencode(repo), name) for name in (b"before\xff", b"later\xfe")]
+    Path(os.fsdecode(names[0])).write_text("there before\n")
+    with pytest.raises(Crash), opened(repo) as run:
+        run.workspace(str(repo))
+        crash(run)
+    with opened(repo) as run:  # what was there when it came is no drift
+        place = run.workspace(str(repo))
+        Path(os.fsdecode(names[1])).write_text("of the run\n")
+        place.milestone("both")
+    assert git(repo, "ls-files", "before*", "later*") == '"before\\377"\n"later\\376"'
+
+
+# --- another run of the same store
+
+
+def equal_work(repo, run_id, branch):
+    """A run that stops behind a milestone on a branch of its own; which one, nobody can tell by what it changes."""
+    git(repo, "switch", "-q", "-c", branch, "main")
+    with contextlib.suppress(Crash), holdfast.run("mission", store=str(repo / ".holdfast"), run_id=run_id) as run:
+        place = run.workspace(str(repo))
+        (repo / "f.txt").write_text("the same\n")
+        place.milestone("part")
+        crash(run)
+
+
+def test_the_equal_work_of_a_run_that_only_its_log_knows_is_never_taken(repo, monkeypatch):
+    monkeypatch.chdir(repo)
+    equal_work(repo, "run-1", "mine")
+    equal_work(repo, "run-2", "theirs")
+    git(repo, "commit", "-q", "--amend", "-m", "Another message")
+    shutil.rmtree(repo / ".holdfast" / "checkpoints")
+    with pytest.raises(Stopped), opened(repo, policies={"branch": "ignore"}) as run:
+        run.workspace(str(repo))
+    (found,) = bodies(repo, "resume_checkpoint_selected")
+    assert found["confidence"] == "weak", found
+    position = cli_repo.find(cli_repo.at(str(repo)), state_of(repo))
+    assert (position.sha, position.confidence) == (found["sha"], "weak")

@@ -13,7 +13,7 @@ from functools import partial
 from typing import TypeVar
 
 from holdfast import app, config
-from holdfast.adapters.git import sidecars, workspace, worktrees, ws_intent
+from holdfast.adapters.git import restore, sidecars, workspace, worktrees, ws_intent
 from holdfast.adapters.git.repo import GitWorkspace, top_of
 from holdfast.cli import repo
 from holdfast.cli.checkpoint import MISSION
@@ -317,6 +317,12 @@ def remove_half_made(place: GitWorkspace) -> Iterator[str]:
         yield f"Removed what a restore that was cut off had left at {intent.path or intent.file}."
 
 
+def finish_restores(place: GitWorkspace) -> Iterator[str]:
+    for intent in ws_intent.unindexed(place.git):
+        restore.finish(place.git, intent)
+        yield f"Wrote the index of {intent.path}, whose restore was cut off just before."
+
+
 def forget_what_is_over(place: GitWorkspace) -> Iterator[str]:
     for intent in ws_intent.over(place.git):
         intent.end(place.git)
@@ -346,7 +352,7 @@ def write_sidecars(place: GitWorkspace) -> Iterator[str]:
                 yield from relink(place, state, name, made, there.get(name))
 
 
-REPAIRS = (remove_half_made, forget_what_is_over, clear_sidecars, write_sidecars)
+REPAIRS = (remove_half_made, finish_restores, forget_what_is_over, clear_sidecars, write_sidecars)
 
 
 def relink(

@@ -211,6 +211,11 @@ def trees(place: GitWorkspace) -> Iterator[Finding]:
     yield from listed(
         "worktrees", begun, lambda one: (f"A restore into {one.path or 'a new folder'} was cut off.", FIX)
     )
+    yield from listed(
+        "worktrees",
+        ws_intent.unindexed(place.git),
+        lambda one: (f"A restore into {one.path} was cut off: all files are there, but its index is not.", FIX),
+    )
     yield from listed("worktrees", ws_intent.doubtful(place.git), lambda one: (half_made(one.path), ""))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import closing
+from functools import partial
 
 from holdfast import app, config
 from holdfast.adapters.git.repo import GitWorkspace
@@ -13,8 +14,8 @@ from holdfast.adapters.git.ws_scan import KEPT_AS_IT_IS
 from holdfast.cli.output import escape
 from holdfast.core.errors import HoldfastError, NotFound, UsageError
 from holdfast.core.named import NamedTuple
-from holdfast.core.position import Position
-from holdfast.core.repo_drift import records
+from holdfast.core.position import BY_CONTENT, Position
+from holdfast.core.repo_drift import not_ours, records
 from holdfast.core.shapes import RunState, WorkspaceState
 from holdfast.core.subjects import is_imported
 from holdfast.engine.log import read_head
@@ -64,7 +65,12 @@ def find(place: GitWorkspace, state: RunState, checkpoint_id: str | None = None)
     """Where a milestone of a run is in the history of HEAD, by every kind of evidence there is: the last one, or this one."""
     known = [*records(state), *place.known()]
     imported = is_imported(state.run_id, state.mission_id)
-    return place.find(state.run_id, known, checkpoint_id, legacy=imported, imported=imported)
+    search = partial(place.find, state.run_id, checkpoint_id=checkpoint_id, legacy=imported, imported=imported)
+    position = search(known)
+    if position.source not in BY_CONTENT:
+        return position
+    others = (one for other in states() if other.run_id != state.run_id for one in records(other))
+    return search([*known, *not_ours(state, others)])
 
 
 def logged(checkpoint_id: str) -> tuple[RunState, WorkspaceState] | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Collection, Sequence
 from contextlib import closing
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -23,6 +24,7 @@ from holdfast.core.shapes import RunState
 from holdfast.core.strictness import effective_strictness
 from holdfast.engine.arrival import look as look_at
 from holdfast.engine.log import read_head
+from holdfast.engine.others import milestones_of_others
 from holdfast.ports import Store
 
 MOST = 20  # runs without a log that are looked for at once: each takes a search of its own
@@ -46,7 +48,8 @@ def seen(store: Store, state: RunState, place: str, legacy: bool) -> dict[str, A
     try:
         before = None if known is None else msgspec.json.decode(store.get_artifact(known.artifact))
         workspace = repo.at(place) if known is None else opened(place, landmarks(state, place))
-        found = look_at(workspace, state, place, before, legacy)
+        others = partial(milestones_of_others, store, state.run_id)
+        found = look_at(workspace, state, place, before, others, legacy)
     except HoldfastError as error:
         return {"repository": place, "problem": str(error)}
     strictness = effective_strictness(config=config.environment().get("HOLDFAST_STRICTNESS") or None)

@@ -30,6 +30,7 @@ ORDER = (
     *("log", "sidecar", "post_rewrite", "git_log_run_specific", "patch_id", "range_diff", "squash", "tree"),
     *("git_log_legacy", "none"),
 )
+BY_CONTENT = ("patch_id", "range_diff", "squash", "tree")  # what another run may have done just so
 CERTAIN, STRONG, WEAK = "certain", "strong", "weak"
 SHOWN = 3
 DEEPEN = "The history was cut off when it was cloned: `git fetch --unshallow` brings the rest."

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from shlex import quote
 
 from holdfast.core.canonical import digest
@@ -75,6 +75,11 @@ def records(state: RunState, repo: str | None = None) -> list[Known]:
         for name, made in milestones(state, repo)
         if made.commit
     ]
+
+
+def not_ours(state: RunState, others: Iterable[Known]) -> list[Known]:
+    """Milestones of other runs, but for those that a fork has in common with the run it comes from."""
+    return [one for one in others if one.checkpoint_id not in state.workspaces]
 
 
 def landmarks(state: RunState, repo: str) -> list[str]:
@@ -193,8 +198,8 @@ def _commit(made: Sequence[tuple[str, WorkspaceState]], seen: Seen) -> Sequence[
 
 
 def uncommitted(lines: Sequence[str]) -> str:
-    """What a fingerprint says of the uncommitted files that a run meets."""
-    return _APART.join(lines)
+    """What a fingerprint says of the uncommitted files that a run meets: a name may be bytes that are no text."""
+    return _APART.join(lines).encode("utf-8", "backslashreplace").decode()
 
 
 def _new(seen: Seen, before: Mapping[str, str], is_kept: bool) -> Sequence[str]:
@@ -203,7 +208,7 @@ def _new(seen: Seen, before: Mapping[str, str], is_kept: bool) -> Sequence[str]:
     if is_kept:
         return () if seen.as_kept else seen.changed
     first = before.get(TREE)
-    return () if first is None else [line for line in seen.changed if line not in first.split(_APART)]
+    return () if first is None else [line for line in seen.changed if uncommitted([line]) not in first.split(_APART)]
 
 
 def _tree(before: str, lines: Sequence[str]) -> Sequence[Found]:

@@ -5,7 +5,7 @@ Nothing in the repository is changed here, but for a snapshot of uncommitted wor
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 
 import msgspec
@@ -21,7 +21,7 @@ from holdfast.core.events import (
     SnapshotKept,
 )
 from holdfast.core.guards import Judgement, Scope, Touched, check, judge
-from holdfast.core.position import DEEPEN, STRONG, WEAK, Known, Position, nameless
+from holdfast.core.position import BY_CONTENT, DEEPEN, STRONG, WEAK, Known, Position, nameless
 from holdfast.core.repo_drift import (
     BASE,
     TREE,
@@ -34,6 +34,7 @@ from holdfast.core.repo_drift import (
     last_of,
     milestones,
     next_index,
+    not_ours,
     records,
     seen_id,
     uncommitted,
@@ -42,6 +43,7 @@ from holdfast.core.shapes import RepositoryState, RunState
 from holdfast.core.subjects import is_imported
 from holdfast.engine.book import Book, Part
 from holdfast.engine.drifting import Drifting, read_artifact
+from holdfast.engine.others import milestones_of_others
 from holdfast.engine.stopping import PlanChanged
 from holdfast.ports import Workspace
 
@@ -189,7 +191,8 @@ class Arrival:
     def _compare(self, repo: str) -> Part:
         book, state = self._book, self._book.state
         before = read_artifact(book, state.repositories[repo].artifact)
-        seen = look(self._workspace, state, repo, before, book.options.legacy)
+        others = partial(milestones_of_others, book.log.store, state.run_id)
+        seen = look(self._workspace, state, repo, before, others, book.options.legacy)
         strange = is_unlogged(state, repo, seen.position)
         if records(state, repo) or seen.position.sha is not None:
             fixed = None if strange else corrected(state, repo, seen.position)
@@ -321,26 +324,35 @@ class Arrival:
 
 
 def look(
-    workspace: Workspace, state: RunState, repo: str, before: Mapping[str, str] | None, legacy: bool = False
+    workspace: Workspace,
+    state: RunState,
+    repo: str,
+    before: Mapping[str, str] | None,
+    others: Callable[[], Iterable[Known]],
+    legacy: bool = False,
 ) -> Seen:
     """One look at the repository that the log knows as `repo`. Writes nothing.
 
+    `others` gives the milestones of other runs: asked for only where one of them may be equal to what was found.
     Subjects that name no run count only if that was asked for (`legacy`), or for a run of Runr, which knew no better.
     """
     imported = is_imported(state.run_id, state.mission_id)
     last = last_of(state, repo)
     given_up = [name for name, place in state.given_up.items() if place == repo]
     known = state.repositories.get(repo)
-    seen = workspace.look(
+    see = partial(
+        workspace.look,
         state.run_id,
-        records(state, repo),
-        before,
-        [] if last is None else [last.snapshot or ""],
-        given_up,
-        None if known is None else known.head,
+        before=before,
+        snapshots=[] if last is None else [last.snapshot or ""],
+        given_up=given_up,
+        base=None if known is None else known.head,
         legacy=legacy or imported,
         imported=imported,
     )
+    seen = see(records(state, repo))
+    if seen.position.source in BY_CONTENT:
+        seen = see([*records(state, repo), *not_ours(state, others())])
     strange = [one for one in seen.position.beyond if one[1] not in state.workspaces and one[1] not in state.given_up]
     return seen._replace(position=seen.position._replace(beyond=tuple(strange)))
 

@@ -16,7 +16,7 @@ from tempfile import TemporaryDirectory
 
 from holdfast.adapters.git import ws_modes
 from holdfast.adapters.git.restore_plan import Plan, RestoreRefused, elsewhere, plan_of, refuse_in_the_way
-from holdfast.adapters.git.restore_raw import convert_again, linked_as_here, put_raw, raw_of, rewritten
+from holdfast.adapters.git.restore_raw import convert_again, ignored_as_then, linked_as_here, put_raw, raw_of, rewritten
 from holdfast.adapters.git.restore_sparse import absent_now, absent_then, index_of, leave_out, without
 from holdfast.adapters.git.tree_put import put_tree
 from holdfast.adapters.git.workspace import (
@@ -43,7 +43,7 @@ from holdfast.adapters.probes.git_runner import Git, complaint, find_repository
 from holdfast.core.errors import HoldfastError, UsageError
 from holdfast.core.named import NamedTuple
 
-__all__ = ["OtherHead", "RestoreRefused", "Restored", "in_place", "into_worktree", "is_free", "preview"]
+__all__ = ["OtherHead", "RestoreRefused", "Restored", "finish", "in_place", "into_worktree", "is_free", "preview"]
 
 EVERYTHING = Policy(largest=1 << 62, every_mode=True)  # before files are replaced, none is too large to keep
 AWAY = (
@@ -148,15 +148,24 @@ def _add(git: Git, parts: Parts, checkpoint_id: str, target: str, intent: Intent
 
 def _fill(desk: Desk, parts: Parts) -> IndexFile:
     """All files. The index that belongs to them comes last, for it says that the worktree is whole."""
-    desk.see_links()
+    desk.see_files()
     index = desk.path("tree")
     desk.run("read-tree", linked_as_here(desk, parts), index=index)
     users = index_of(desk, parts)
     leave_out(desk, absent_then(desk, parts, users), "tree")
+    if parts.exact is not None:
+        desk.write_as_stored()
     desk.run("checkout-index", "--all", index=index)
     put_raw(desk, raw_of(desk, parts))
     narrow(desk.place.top, _modes_of(desk, parts))
     return users
+
+
+def finish(git: Git, intent: Intent) -> None:
+    """Put in place the index of a worktree whose restore was killed when all other files were there."""
+    parts = read_parts(git, intent.checkpoint_id)
+    with open_desk(Git(find_repository(intent.path), git.given, git.limits.seconds), intent.checkpoint_id) as desk:
+        put_index(desk, index_of(desk, parts), None)
 
 
 def _modes_of(desk: Desk, parts: Parts) -> Modes:
@@ -183,7 +192,7 @@ def in_place(
         be_alone(desk)
         _refuse_locked(desk)
         users = read_index(desk.place)
-        before = take_at(desk, keep_as, seconds, _as_wide_as(parts))
+        before = take_at(desk, keep_as, seconds, _as_wide_as(desk, parts))
         _refuse_other_head((before.head, before.branch), snapshot, checkpoint_id)
         desk.ask("update-index", "-q", "--refresh", index=desk.path("index"))  # whatever it finds, `read-tree` judges
         wanted, absent = index_of(desk, parts), absent_now(desk)
@@ -286,8 +295,8 @@ def preview(git: Git, checkpoint_id: str) -> list[Change]:
     with TemporaryDirectory(prefix="holdfast-") as home, open_desk(git, checkpoint_id, home) as desk:
         _refuse_locked(desk)
         desk.write_objects_here()
-        desk.see_links()
-        found = gather(desk, _as_wide_as(parts))
+        desk.see_files()
+        found = gather(desk, _as_wide_as(desk, parts))
         _refuse_other_head((found.head, found.branch), snapshot, checkpoint_id)
         here = without(desk, found.tree, absent_now(desk), "here")
         plan = plan_of(desk, here, _as_it_was(desk, parts, index_of(desk, parts), here))
@@ -297,9 +306,10 @@ def preview(git: Git, checkpoint_id: str) -> list[Change]:
     return [Change(os.fsdecode(path), KINDS[kind]) for path, kind in sorted(rows)]
 
 
-def _as_wide_as(parts: Parts) -> Policy:
-    """Everything, and of the ignored files those that this snapshot may replace."""
-    return EVERYTHING._replace(named=frozenset(map(os.fsencode, parts.snapshot.ignored)))
+def _as_wide_as(desk: Desk, parts: Parts) -> Policy:
+    """Everything, and of the ignored files those that this snapshot may replace or has just so."""
+    named = ignored_as_then(desk, parts).union(map(os.fsencode, parts.snapshot.ignored))
+    return EVERYTHING._replace(named=frozenset(named))
 
 
 def _refuse_locked(desk: Desk) -> None:

@@ -7,11 +7,14 @@ from __future__ import annotations
 
 import functools
 import os
+import stat
 from collections.abc import Iterable, Iterator, Mapping
 
+from holdfast.adapters.git.ignoring import left_out
 from holdfast.adapters.git.restore_plan import Plan
 from holdfast.adapters.git.tree_put import LINK, blob_id, look
 from holdfast.adapters.git.workspace import Parts, object_format
+from holdfast.adapters.git.ws_convert import FILES, Conversion
 from holdfast.adapters.git.ws_desk import Desk
 from holdfast.adapters.git.ws_objects import Maker
 from holdfast.adapters.git.ws_put import put_bytes
@@ -36,17 +39,22 @@ def _wanted(desk: Desk, maker: Maker, name: str, old: bytes) -> bytes | None:
 
 
 def convert_again(desk: Desk, parts: Parts, before: Parts, plan: Plan) -> None:
-    """Files whose bytes on disk are special now and were not then, although git calls them the same."""
-    for path, data in _ordinary(desk, parts, raw_of(desk, before), plan):
+    """Files whose bytes on disk are special now and were not then, although git calls them the same; and those that git
+    just wrote, where its settings convert them now."""
+    paths = _same(raw_of(desk, before), plan)
+    if Conversion(desk, 0, b"").writes_crlf():
+        paths |= {row.path for row in plan.differences if row.new in FILES}
+    for path, data in _ordinary(desk, parts, paths):
         put_bytes(desk, path, functools.partial(_unless_same, data))
 
 
-def _ordinary(desk: Desk, parts: Parts, now: Iterable[bytes], plan: Plan) -> Iterator[tuple[bytes, bytes]]:
-    """Those files, with what git writes for each. Where nobody noted what was special then, there are none."""
+def _ordinary(desk: Desk, parts: Parts, paths: set[bytes]) -> Iterator[tuple[bytes, bytes]]:
+    """Those files that were not special then, with what they held. Where nobody noted what was special, there are none."""
     if parts.exact is None:
         return
+    desk.write_as_stored()
     top = os.fsencode(desk.place.top)
-    for path in sorted(_same({*now} - {*raw_of(desk, parts)}, plan)):
+    for path in sorted(paths - {*raw_of(desk, parts)}):
         name = f"{parts.snapshot.tree}:{os.fsdecode(path)}"
         data = desk.run("cat-file", "--filters", "--end-of-options", name)
         found = look(top, path).found
@@ -68,9 +76,27 @@ def rewritten(desk: Desk, parts: Parts, now: Mapping[bytes, object], plan: Plan)
     top, maker = os.fsencode(desk.place.top), Maker(object_format(desk.git))
     then = raw_of(desk, parts)
     wanted = {path: then[path] for path in _same(then, plan)}
-    wanted |= {path: maker.name_of("blob", data) for path, data in _ordinary(desk, parts, now, plan)}
+    wanted |= {path: maker.name_of("blob", data) for path, data in _ordinary(desk, parts, _same(now, plan))}
     there = (path for path in wanted if look(top, path).found is not None)
     return [path for path in there if blob_id(os.path.join(top, path), maker.format) != wanted[path]]
+
+
+# --- ignored files
+
+
+def ignored_as_then(desk: Desk, parts: Parts) -> set[bytes]:
+    """Files that are ignored now and are on disk just as a snapshot has them: that is no reason to refuse it."""
+    top, raw, known = os.fsencode(desk.place.top), raw_of(desk, parts), {*desk.run("ls-files", "-z").split(b"\0")}
+    rows = (row.split(b"\t", 1) for row in desk.run("ls-tree", "-r", "-z", parts.snapshot.tree).split(b"\0") if row)
+    then = {path: facts.split(b" ")[2].decode() for facts, path in rows if path not in known and _is_file(top, path)}
+    ignored = map(os.fsencode, left_out(desk.git, [os.fsdecode(path) for path in then]) if then else [])
+    named = {path: blob_id(os.path.join(top, path), object_format(desk.git)) for path in ignored}
+    return {path for path, name in named.items() if name in (then[path], raw.get(path))}
+
+
+def _is_file(top: bytes, path: bytes) -> bool:
+    found = look(top, path).found
+    return found is not None and (stat.S_ISREG(found.st_mode) or stat.S_ISLNK(found.st_mode))
 
 
 # --- links

@@ -89,7 +89,7 @@ def put_tree(
     own = Own(git)
     with open_desk(git, "put") as desk:
         if is_torn:
-            desk.see_links()  # as whoever failed did
+            desk.see_files()  # as whoever failed did
         rows = [row for row in differences(desk, old, new) if row.path not in own and not leave(row.path)]
         if rows:
             _Put(desk, old, new, rows, is_torn, raw, was).go()
@@ -121,8 +121,7 @@ class _Put:
         self.leaving = {row.path for row in self.rows if row.new_mode == ABSENT}
         self.seen = {row.path: look(self.top, row.path) for row in self.rows}
         self.format = object_format(desk.git)
-        names = [value for _, name, value in desk.git.settings if name == "core.filemode"]
-        self.has_modes = not names or names[-1].lower() not in ("false", "no", "off", "0")
+        self.has_modes = desk.asks_modes() or (is_torn and desk.keeps_modes())
 
     def go(self) -> None:
         coming = [row.path for row in self.rows if row.new_mode != ABSENT]

@@ -100,7 +100,7 @@ def take(git: Git, checkpoint_id: str, now: str, policy: Policy = DEFAULT) -> Sn
 
 def take_at(desk: Desk, checkpoint_id: str, seconds: int, policy: Policy) -> Snapshot:
     """The same, on a desk: its private index then holds what the snapshot has."""
-    desk.see_links()
+    desk.see_files()
     found = gather(desk, policy)
     facts = found.facts
     if facts and _is_same(facts, found):
@@ -124,7 +124,7 @@ def tree_now(git: Git, policy: Policy = DEFAULT) -> str:
     """The tree that a snapshot would have now, without ignored files. Writes no object into the repository."""
     with TemporaryDirectory(prefix="holdfast-") as home, open_desk(git, "tree", home) as desk:
         desk.write_objects_here()
-        desk.see_links()
+        desk.see_files()
         return gather(desk, policy).plain_tree
 
 

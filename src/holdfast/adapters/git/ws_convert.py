@@ -16,7 +16,7 @@ from holdfast.adapters.probes.git_runner import Git, Repository
 
 ATTRIBUTES = ("text", "eol", "crlf", "filter", "ident", "working-tree-encoding")
 SOURCE = b".gitattributes"
-_FILES = (b"100644", b"100755")
+FILES = (b"100644", b"100755")
 _FAITHFUL = (b"lfs", b"git-crypt", b"annex")  # filters that give back just what they took
 _WORDS = (b"text", b"eol", b"crlf", b"filter", b"ident", b"encoding")
 _LOUD = {b"crlf", b"filter", b"ident", b"encoding"}  # that may change a file on its way out
@@ -95,9 +95,8 @@ class Conversion:
     def is_configured(self) -> bool:
         """Whether anything may say so, as far as the index and the settings tell."""
         is_compressed = self.index[7:8] > b"\x03"  # then names stand in the index in pieces
-        return (
-            self._is_autocrlf() or is_compressed or SOURCE in self.index or any(map(os.path.lexists, self._sources(())))
-        )
+        is_set = any(name == "core.autocrlf" for _, name, _ in self.desk.git.settings)  # be it off: it may have been on
+        return is_set or is_compressed or SOURCE in self.index or any(map(os.path.lexists, self._sources(())))
 
     def _may_convert(self, paths: Sequence[bytes]) -> bool:
         """Whether anything says so; asking git costs a process."""
@@ -119,15 +118,15 @@ class Conversion:
         rows = [row.split(b"\t", 1) for row in listing.split(b"\0") if row]
         entries = {path: facts.split(b" ") for facts, path in rows}
         said = self._words(entries)
-        if not said and not self._is_autocrlf():
+        if not said and not self.is_configured():
             return {}
         blobs = {
             path: facts[2]
             for path, facts in entries.items()
-            if path not in known and facts[1] in _FILES and facts[3] == b"0" and self._is_readable(path)
+            if path not in known and facts[1] in FILES and facts[3] == b"0" and self._is_readable(path)
         }
         other = self._of_other_size(blobs)
-        asked = blobs if said & _LOUD or self._writes_crlf() else other
+        asked = blobs if said & _LOUD or self.writes_crlf() else other
         found = self._attributes(asked) if asked else {}
         return self._hashed([path for path, how in found.items() if self._may_differ(how, path in other)])
 
@@ -146,15 +145,17 @@ class Conversion:
         return {path for path, size in pairs if size != b"%d" % os.lstat(self._at(path)).st_size}
 
     def _may_differ(self, said: Said, is_other_size: bool) -> bool:
-        if not self._converts(said) or said[b"filter"] in _FAITHFUL:
+        if said[b"filter"] in _FAITHFUL:
             return False
+        if is_other_size or not self._converts(said):
+            return is_other_size  # git converted it once, and has not looked at it since the rules changed
         is_loud = any(said[name] not in _SILENT for name in (b"filter", b"ident", b"working-tree-encoding"))
-        return is_other_size or is_loud or said[b"eol"] == b"crlf" or self._writes_crlf()
+        return is_loud or said[b"eol"] == b"crlf" or self.writes_crlf()
 
     def _is_readable(self, path: bytes) -> bool:
         return self._is_plain(path) and os.access(self._at(path), os.R_OK)
 
-    def _writes_crlf(self) -> bool:
+    def writes_crlf(self) -> bool:
         chosen = {name: value.lower() for _, name, value in self.desk.git.settings}
         is_input = chosen.get("core.autocrlf") == "input"
         return (self._is_autocrlf() and not is_input) or chosen.get("core.eol") == "crlf"

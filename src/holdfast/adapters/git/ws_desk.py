@@ -109,10 +109,36 @@ class Desk:
         os.mkdir(objects, 0o700)
         self._say(GIT_OBJECT_DIRECTORY=objects, GIT_ALTERNATE_OBJECT_DIRECTORIES=quoted(self.place.objects))
 
-    def see_links(self) -> None:
-        """From now on what is a link on disk is one, and what is a file is none, whatever the repository says."""
+    def see_files(self) -> None:
+        """From now on what is a link on disk is one, what is a file is none, and what runs runs, whatever the repository says."""
+        self._set("core.symlinks", "true")
+        if not self.asks_modes() and self.keeps_modes():
+            self._set("core.fileMode", "true")
+
+    def asks_modes(self) -> bool:
+        """Whether git looks at who may run a file, as the repository says."""
+        said = [value.lower() for _, name, value in self.git.settings if name == "core.filemode"]
+        return not said or said[-1] not in ("false", "no", "off", "0", "")
+
+    def keeps_modes(self) -> bool:
+        """Whether the disk notes that a file may be run. Where it does not, only the index knows."""
+        path = self.path("mode")
+        with suppress(FileExistsError):
+            make_file(path, b"")
+        told = []
+        for mode in (0o600, 0o700):
+            os.chmod(path, mode)
+            told.append(stat.S_IMODE(os.lstat(path).st_mode))
+        return told == [0o600, 0o700]
+
+    def write_as_stored(self) -> None:
+        """From now on no setting changes line ends on the way out: it may be another than when the files were kept."""
+        self._set("core.autocrlf", "false")
+        self._set("core.eol", "lf")
+
+    def _set(self, name: str, value: str) -> None:
         number = self.git.environment["GIT_CONFIG_COUNT"]
-        setting = {f"GIT_CONFIG_KEY_{number}": "core.symlinks", f"GIT_CONFIG_VALUE_{number}": "true"}
+        setting = {f"GIT_CONFIG_KEY_{number}": name, f"GIT_CONFIG_VALUE_{number}": value}
         self._say(GIT_CONFIG_COUNT=str(int(number) + 1), **setting)
 
     def _say(self, **more: str) -> None:

@@ -344,9 +344,17 @@ class _Gatherer:
         rows = (facts.raw if facts else {}).items()
         known = {os.fsencode(path): (mode.encode(), name) for path, (mode, name) in rows}
         asked |= {*(self.touched or ())} - {*plan.remove}
+        asked |= {path for path in known if facts and self._is_later(path, facts.synced_ns)}
         kept = {path: row for path, row in known.items() if path not in {*asked, *plan.remove}}
         more = self.conversion.unlike(self.listing, asked) if facts is None else {}
         return kept | more | self.conversion.raw(asked)
+
+    def _is_later(self, path: bytes, since_ns: int) -> bool:
+        """Whether a file was written since then. Git looks at whole seconds only, and at the bytes as it converts them."""
+        try:
+            return os.lstat(self._at(path)).st_ctime_ns >= since_ns
+        except OSError:
+            return False
 
     def _tree(self) -> str:
         """A clone that lacks some objects on purpose lacks them in the tree, too."""

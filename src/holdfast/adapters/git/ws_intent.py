@@ -47,6 +47,10 @@ class Intent(NamedTuple):
     token: str = ""
     is_full: bool = False
 
+    @property
+    def checkpoint_id(self) -> str:
+        return os.path.basename(self.file).removeprefix(MARK).rpartition("-")[0]
+
     def fill(self) -> None:
         """All files are there, and somebody may work with them from now on."""
         fd = os.open(self.file, _OPEN)
@@ -201,7 +205,7 @@ def unfinished(git: Git) -> list[Intent]:
 def doubtful(git: Git) -> list[Intent]:
     """Worktrees that were begun and have no index yet, of which nobody can tell whether they are in use: none is removed."""
     home = os.path.join(place_of(git).common, "holdfast")
-    left = [intent for intent in _all_left(home) if intent.path and not intent.stands(git)]
+    left = [intent for intent in _all_left(home) if intent.path and not intent.is_full and not intent.stands(git)]
     records = [(intent, records_of(git, intent.path)) for intent in left if os.path.isdir(intent.path)]
     return [intent for intent, found in records if found and not any(map(_has_index, found))]
 
@@ -233,6 +237,11 @@ def over(git: Git) -> list[Intent]:
     return [intent for intent in _all_left(home) if intent.path and intent.made(git) and not intent.stands(git)]
 
 
+def unindexed(git: Git) -> list[Intent]:
+    """Those of them whose worktree has no index yet: it is all that is missing there."""
+    return [one for one in over(git) if one.is_full and not any(map(_has_index, one.made(git)))]
+
+
 def discard(git: Git, intent: Intent) -> None:
     """Remove a half-made worktree and what says so. One that was killed before it began has no place yet."""
     if not intent.path:
@@ -248,8 +257,7 @@ def discard(git: Git, intent: Intent) -> None:
 
 def _added(git: Git, intent: Intent) -> list[bytes]:
     """Files in a half-made worktree that somebody else put there."""
-    checkpoint_id = os.path.basename(intent.file).removeprefix(MARK).rpartition("-")[0]
-    listed = git.ask("ls-tree", "-r", "-z", "--name-only", "--end-of-options", f"{REFS}{checkpoint_id}")
+    listed = git.ask("ls-tree", "-r", "-z", "--name-only", "--end-of-options", f"{REFS}{intent.checkpoint_id}")
     known, top = set(listed.out.split(b"\0")), os.fsencode(intent.path)
     walk = ((folder, names) for folder, _, names in os.walk(top))
     found = (os.path.relpath(os.path.join(folder, name), top) for folder, names in walk for name in names)
