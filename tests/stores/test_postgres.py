@@ -19,7 +19,9 @@ import pytest
 
 import holdfast
 from holdfast.core import errors
+from holdfast.core.events import RunStarted
 from holdfast.core.wire import GENESIS, chain_hash, check_chain
+from holdfast.engine.log import RunLog, World, verify_run
 from holdfast.ports import Append, Lease, Owner, Projection, Record, Store
 from holdfast.testing.postgres import PostgresServer, available, shared_server
 from holdfast.testing.proxy import Direction, Proxy
@@ -608,6 +610,13 @@ def test_a_title_with_nul_or_a_lone_surrogate_is_shown_with_a_replacement_sign(s
     lease = store.take("run", ME, 60)
     store.append(lease, chain("run", 1), SHOWN._replace(title="a\0b\ud800c"))
     assert store.head("run").projection.title == "a\ufffdb?c"
+
+
+def test_a_run_whose_title_holds_nul_is_whole(store):
+    world = World(lambda: AT, lambda: secrets.token_hex(16), ME)
+    with RunLog(store, "run", world) as log:
+        log.record(RunStarted(mission_id="m", title="a\0b"))
+    assert verify_run(store, "run").findings == ()
 
 
 def test_long_logs_and_long_lists_are_read_in_pages(store):

@@ -12,7 +12,7 @@ from holdfast.core.errors import BadFile, HoldfastError, LogDamaged, NewerSchema
 from holdfast.core.events import Event, RunResumed
 from holdfast.core.named import NamedTuple
 from holdfast.core.state import FINISHED, STOPPED, RunState, evolve, projection, seal, snapshot, unseal
-from holdfast.core.values import Append, Head, Lease, Owner, Record
+from holdfast.core.values import Append, Head, Lease, Owner, Projection, Record
 from holdfast.core.wire import BEGUN, GENESIS, Plainly, Redact, begun_for_many, check_chain, decode, encode
 
 if TYPE_CHECKING:
@@ -255,9 +255,14 @@ def verify_run(store: Store, run_id: str) -> Verification:
     if (head.seq, head.hash) != (state.seq, last):
         problem = f"the run's head says event {head.seq}, its log ends at {state.seq}"
         findings.append(Finding(run_id, state.seq, problem, LogDamaged.reason))
-    elif head.projection != projection(state):
+    elif _listed(head.projection) != _listed(projection(state)):
         findings.append(Finding(run_id, state.seq, "the list of runs shows something else", LogDamaged.reason))
     return Verification(run_id, state.seq, (*findings, *_look_beyond(store, head)))
+
+
+def _listed(shown: Projection) -> Projection:
+    """A title as every store can list it: PostgreSQL keeps no NUL in text."""
+    return shown._replace(title=shown.title.replace("\0", "\ufffd"))
 
 
 def _look_beyond(store: Store, head: Head) -> list[Finding]:
