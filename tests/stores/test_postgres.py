@@ -524,6 +524,22 @@ def test_a_role_that_may_only_write_rows_can_work_once_the_schema_is_there(url):
         sql(url, "drop role clerk")
 
 
+@pytest.mark.parametrize("granted", ["usage on schema holdfast", "select on all tables in schema holdfast"])
+def test_a_role_that_lacks_a_right_is_told_so(url, granted):
+    PostgresStore(url).close()
+    sql(url, "create role guest login password 'guest'")
+    try:
+        sql(url, f"grant {granted} to guest")
+        theirs = url.replace(f"holdfast:{shared_server().password}", "guest:guest")
+        for read_only in (False, True):
+            with pytest.raises(errors.StoreReadOnly) as told:
+                PostgresStore(theirs, read_only=read_only)
+            assert "this role" in told.value.advice
+    finally:
+        sql(url, "drop owned by guest")
+        sql(url, "drop role guest")
+
+
 def test_two_schemas_of_one_database_are_two_stores(url):
     with PostgresStore(url) as one, PostgresStore(url, schema="other") as other:
         one.append(one.take("run", ME, 60), chain("run", 1), SHOWN)
