@@ -195,7 +195,7 @@ def accept_losses(store: Store) -> Iterator[tuple[str, int, int]]:
     """Let runs that were cut off be as long as their logs are now: run, events it had, events it has."""
     kept = cast("SqliteStore | PostgresStore", store)
     for run_id, had, has in kept.shortened():
-        state, _, _ = _slow("engine.log").read_head(store, run_id)
+        state, _, _ = _slow("engine.log").read_what_is_left(store, run_id)
         kept.accept_loss(run_id, has, _slow("core.state").projection(state))
         yield run_id, had, has
 

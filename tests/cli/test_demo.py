@@ -32,7 +32,9 @@ def test_a_small_demo_loses_and_doubles_nothing():
     assert (counts["steps_done"], counts["kills"], counts["sound"]) == (10, 4, True)
     assert counts["verify"]["findings"] == []
     assert counts["events_acknowledged"] > 20
-    assert done.stderr.count("kill ") == 4
+    said = [json.loads(line) for line in done.stderr.splitlines()]
+    assert {line["moment"] for line in said} == {"note"}
+    assert sum(line["text"].startswith("kill ") for line in said) == 4
 
 
 @pytest.mark.crash

@@ -39,7 +39,8 @@ def test_a_spec_survives_kills_of_all_its_processes(tmp_path):
     assert (told["implemented"], told["commits"], told["kills"], told["sound"]) == (8, 4, 5, True)
     assert len(told["log"]) == 2 + len(BATCHES)
     assert told["checkpoint"]["completed"] == [task.id for task in TASKS]
-    assert done.stderr.count("kill ") == 5
+    said = [json.loads(line) for line in done.stderr.splitlines()]
+    assert sum(line["text"].startswith("kill ") for line in said) == 5
     again = demo("--keep", str(tmp_path / "kept"))
     assert again.returncode == stops.exit_code("usage_error")
     assert "not empty" in again.stderr

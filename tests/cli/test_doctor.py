@@ -13,6 +13,7 @@ import apsw
 import pytest
 
 from holdfast import app
+from holdfast.core import stops
 from holdfast.core.errors import StoreUnreadable
 from holdfast.engine import health
 from holdfast.engine.health import Seen, examine
@@ -130,10 +131,18 @@ def test_a_run_that_was_cut_off_is_found_and_accepted_only_by_the_word(holdfast,
     os.unlink(f"{place}-witness")
     assert sound(holdfast)["tails"] == {"fail"}
     assert holdfast("verify", "--all").code == 100
+    check_less_is_not_shown(holdfast)
     accepted = holdfast("doctor", "--fix", "--accept-loss", "--json")
     assert accepted.code == 0
     assert any("Accepted that run run-1" in sentence for sentence in accepted.data["done"])
     assert holdfast("verify", "--all").code == 0
+
+
+def check_less_is_not_shown(holdfast):
+    """Nothing folds what is left of a log as if it were all of it, and nobody writes to it."""
+    for words in (["show"], ["diagnose"], ["resume", "--plan"], ["cancel"]):
+        answer = holdfast(*words, "run-1")
+        assert (answer.code, answer.out) == (stops.exit_code("tail_lost"), ""), words
 
 
 @pytest.mark.postgres
@@ -150,6 +159,7 @@ def test_a_run_that_was_cut_off_on_a_server_is_found_and_accepted_only_by_the_wo
         assert "fail" in sound(holdfast)["tails"]
         assert holdfast("doctor", "--fix").code == 101
         assert holdfast("verify", "--all").code == 100
+        check_less_is_not_shown(holdfast)
         accepted = holdfast("doctor", "--fix", "--accept-loss", "--json")
         assert accepted.code == 0
         assert any("Accepted that run run-1" in sentence for sentence in accepted.data["done"])

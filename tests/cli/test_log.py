@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 import signal
+import subprocess
 from contextlib import closing
 
+import pytest
+
 from holdfast import app
-from holdfast.core.events import NoteRecorded, RunFinished
+from holdfast.core.events import NoteRecorded, RunFinished, RunStopped
 from holdfast.core.wire import chain_hash
 from holdfast.ports import Projection, Record
 
@@ -105,6 +108,22 @@ def test_following_shows_new_events_and_ends_with_the_run(holdfast):
         assert [json.loads(line)["seq"] for line in process.stdout] == [3, 4]
         assert process.wait(timeout=20) == 0
         process.communicate()
+
+
+@pytest.mark.parametrize(("reason", "ends"), [("cancelled", True), ("awaiting_answer", False)])
+def test_following_ends_with_a_stop_only_if_the_run_never_goes_on(holdfast, make_run, reason, ends):
+    make_run("run-1", ending="")
+    app.record("run-1", RunStopped(reason=reason), place=str(holdfast.place))
+    process = holdfast.start("log", "run-1", "-f")
+    assert process.stdout is not None
+    while "run_stopped" not in process.stdout.readline():
+        pass
+    if not ends:
+        with pytest.raises(subprocess.TimeoutExpired):
+            process.wait(timeout=1)
+        process.send_signal(signal.SIGINT)
+    process.communicate(timeout=20)
+    assert process.returncode == (0 if ends else 130)
 
 
 def test_following_a_store_at_rest_sees_a_writer_that_comes_later(holdfast, make_run):

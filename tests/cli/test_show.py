@@ -138,3 +138,9 @@ def test_only_an_event_or_an_artifact_has_bytes(holdfast, rich_run):
     assert answer.code == exit_code("usage_error")
     assert "Only an event or an artifact has bytes to write." in answer.err
     assert holdfast("show", "run-1", "nobody", "--raw").code == exit_code("not_found")
+
+
+def test_stored_bytes_are_no_json_document(holdfast, rich_run):
+    answer = holdfast("show", "run-1", "1", "--raw", "--json")
+    assert (answer.code, answer.data["error"]["reason"]) == (exit_code("usage_error"), "usage_error")
+    assert answer.data["schema_version"] == 1

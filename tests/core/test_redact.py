@@ -162,6 +162,14 @@ MORE = {
     "docker login over lines": ("password", f"docker login -u bob \\\n  -p {SECRET}", SECRET),
     "docker login, long": ("password", f"docker login --password={SECRET} -u bob", SECRET),
     "docker login as a list": ("password", f"['docker', 'login', '-u', 'bob', '-p', '{SECRET}']", SECRET),
+    "docker login behind options": ("password", f"docker --config ~/d -D login -p {SECRET}", SECRET),
+    "docker login behind options over lines": ("password", f"docker \\\n --tls \\\n login -p {SECRET}", SECRET),
+    "docker login behind options as a list": ("password", f"['docker', '-c', 'x', 'login', '-p', '{SECRET}']", SECRET),
+    "docker login, two words": ("password", f"docker login -p 'two {SECRET}' registry.example", SECRET),
+    "docker login, two words in a string": ("password", rf'"docker login -p \"two {SECRET}\" x"', SECRET),
+    "docker login, two words as a list": ("password", f"['docker', 'login', '-p', 'two {SECRET}']", SECRET),
+    "sshpass, two words": ("password", f"sshpass -p 'two {SECRET}' ssh x", SECRET),
+    "curl, two words": ("basic_auth", f"curl -u 'bob:two {SECRET}' https://a.example", SECRET),
     "a token as user": ("url_password", f"https://{made(HEX, 40)}@git.example/a.git", made(HEX, 40)),
     "a token as user, with a password": ("url_password", f"https://{made(HEX, 40)}:x@git.example/a", made(HEX, 40)),
     "a token as password": ("url_password", f"https://oauth2:{made(HEX, 40)}@git.example/a", made(HEX, 40)),
@@ -457,6 +465,7 @@ def test_a_pair_of_name_and_value_is_understood(order):
     [
         ["docker", "login", "-u", "bob", "-p", "hunter2", "registry.example"],
         ["/usr/bin/podman", "login", "-p", "hunter2"],
+        ["docker", "--config", "x", "--tls", "-l=info", "login", "-p", "hunter2"],
         ["sshpass", "-p", "hunter2", "ssh", "-p", "22"],
     ],
 )
@@ -465,6 +474,19 @@ def test_the_password_among_the_arguments_of_a_command_is_taken(argv):
     assert "hunter2" not in repr(clean) and "[redacted:password]" in clean["argv"]
     assert json.loads(REDACTOR.body(json.dumps({"argv": argv}).encode())) == clean
     assert REDACTOR.value(clean) == clean
+
+
+@pytest.mark.parametrize(
+    ("text", "clean"),
+    [
+        ("docker login -p 'two words' a.example", "docker login -p '[redacted:password]' a.example"),
+        ("""x 'docker login -p "two words" a' 'b c'""", """x 'docker login -p "[redacted:password]" a' 'b c'"""),
+        ("sh -c 'sshpass -p hunter2 ssh x'", "sh -c 'sshpass -p [redacted:password] ssh x'"),
+        ("curl -u 'bob:two words' 'a b'", "curl -u 'bob:[redacted:basic_auth]' 'a b'"),
+    ],
+)
+def test_a_quoted_argument_of_a_command_goes_up_to_its_own_quote(text, clean):
+    assert REDACTOR.text(text) == clean
 
 
 def test_an_address_without_its_user_keeps_its_form_and_loses_its_password():
@@ -591,6 +613,8 @@ HARMLESS = [
     "docker login -p flag is not safe",
     "docker login --password-stdin",
     "docker run --name login -p 8080:80 image",
+    "docker --config x run --name login -p 8080:80 image",
+    '["docker", "--config", "x", "run", "--name", "login", "-p", "8080:80"]',
     "the first pass: a1b2c3d4",
     "secrets:\n  my_cert:\n    file: ./cert.pem",
     '{"secrets": ["DB_PASSWORD", "db_password"], "pass": "passed"}',
@@ -938,6 +962,8 @@ ADVERSARIAL = {
     "netrc gaps": "machine " + " " * 20,
     "docker": "docker login ",
     "docker arguments": "docker login -u a ",
+    "docker options": "docker -a b ",
+    "open arguments": "sshpass -p 'a ",
     "fields": '"pass": "',
     "lists": '"secrets": ["',
     "items": '"secrets": ["a1", ',

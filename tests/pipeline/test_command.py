@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import sys
 
@@ -54,6 +55,13 @@ def test_what_is_done_is_a_run_of_its_own_each_time(project):
 def test_beside_json_the_output_goes_to_stderr(project):
     answer = python(project, "print('hello')", "--json")
     assert (answer.code, answer.data["exit_code"], answer.err) == (0, 0, "hello\n")
+
+
+def test_beside_json_why_it_stopped_is_a_json_line_too(project):
+    answer = python(project, "raise SystemExit(3)", "--json")
+    assert (answer.code, answer.data["stop_reason"]) == (stops.exit_code("step_failed"), "step_failed")
+    (said,) = map(json.loads, answer.err.splitlines())
+    assert said["moment"] == "note" and "exit code 3" in said["text"]
 
 
 def test_arguments_are_arguments_and_no_shell_sees_them(project):

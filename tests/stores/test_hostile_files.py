@@ -275,9 +275,32 @@ def test_a_version_that_was_never_written_is_refused(folder, opened, version):
     refused(opened, folder / NAME, errors.StoreForeign)
 
 
-def test_a_database_that_is_not_in_write_ahead_mode_is_refused_for_writing(folder):
-    alter(folder / NAME, "pragma journal_mode = delete")
-    refused(for_writing, folder / NAME, errors.StoreForeign)
+def a_copy(folder: Path) -> Path:
+    """The store as SQLite copies it: whole, and not in write-ahead mode."""
+    copy = folder.with_name("copy") / NAME
+    copy.parent.mkdir()
+    alter(folder / NAME, f"vacuum into '{copy}'")
+    assert apsw.Connection(str(copy)).pragma("journal_mode") == "delete"
+    return copy
+
+
+def test_a_copy_that_sqlite_made_is_read_as_it_is_and_can_be_gone_on_with(folder):
+    copy = a_copy(folder)
+    before = everything(copy.parent)
+    for_reading(copy)
+    assert everything(copy.parent) == before
+    for text in ("first", "second"):
+        more(copy, "run-1", text)
+        with SqliteStore(copy, boot_id="b") as store:
+            assert verify_run(store, "run-1").findings == ()
+        assert apsw.Connection(str(copy)).pragma("journal_mode") == "wal"
+
+
+def test_an_older_copy_that_sqlite_made_is_refused_untouched_where_the_witness_knows_more(folder):
+    copy = a_copy(folder)
+    more(folder / NAME, "run-1", "later")
+    shutil.copy(f"{folder / NAME}-witness", f"{copy}-witness")
+    refused(for_writing, copy, errors.TailLost)
 
 
 def test_the_database_of_another_program_is_refused(tmp_path, opened):

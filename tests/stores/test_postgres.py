@@ -19,7 +19,9 @@ import pytest
 
 import holdfast
 from holdfast.core import errors
+from holdfast.core.events import RunStarted
 from holdfast.core.wire import GENESIS, chain_hash, check_chain
+from holdfast.engine.log import RunLog, World, verify_run
 from holdfast.ports import Append, Lease, Owner, Projection, Record, Store
 from holdfast.testing.postgres import PostgresServer, available, shared_server
 from holdfast.testing.proxy import Direction, Proxy
@@ -522,6 +524,22 @@ def test_a_role_that_may_only_write_rows_can_work_once_the_schema_is_there(url):
         sql(url, "drop role clerk")
 
 
+@pytest.mark.parametrize("granted", ["usage on schema holdfast", "select on all tables in schema holdfast"])
+def test_a_role_that_lacks_a_right_is_told_so(url, granted):
+    PostgresStore(url).close()
+    sql(url, "create role guest login password 'guest'")
+    try:
+        sql(url, f"grant {granted} to guest")
+        theirs = url.replace(f"holdfast:{shared_server().password}", "guest:guest")
+        for read_only in (False, True):
+            with pytest.raises(errors.StoreReadOnly) as told:
+                PostgresStore(theirs, read_only=read_only)
+            assert "this role" in told.value.advice
+    finally:
+        sql(url, "drop owned by guest")
+        sql(url, "drop role guest")
+
+
 def test_two_schemas_of_one_database_are_two_stores(url):
     with PostgresStore(url) as one, PostgresStore(url, schema="other") as other:
         one.append(one.take("run", ME, 60), chain("run", 1), SHOWN)
@@ -608,6 +626,13 @@ def test_a_title_with_nul_or_a_lone_surrogate_is_shown_with_a_replacement_sign(s
     lease = store.take("run", ME, 60)
     store.append(lease, chain("run", 1), SHOWN._replace(title="a\0b\ud800c"))
     assert store.head("run").projection.title == "a\ufffdb?c"
+
+
+def test_a_run_whose_title_holds_nul_is_whole(store):
+    world = World(lambda: AT, lambda: secrets.token_hex(16), ME)
+    with RunLog(store, "run", world) as log:
+        log.record(RunStarted(mission_id="m", title="a\0b"))
+    assert verify_run(store, "run").findings == ()
 
 
 def test_long_logs_and_long_lists_are_read_in_pages(store):

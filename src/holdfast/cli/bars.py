@@ -1,4 +1,4 @@
-"""How far something long has got, on the error output: bars on a terminal, a line for each look elsewhere."""
+"""How far something long has got, on the error output: bars on a terminal, a line for each look elsewhere and beside JSON."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TypeVar
 
-from holdfast.cli.output import warn
+from holdfast.cli.output import remark
 
 T = TypeVar("T")
 Reached = tuple[Mapping[str, int], str]  # how much of each total there is, and a word for the first of them
@@ -15,10 +15,10 @@ Reached = tuple[Mapping[str, int], str]  # how much of each total there is, and 
 
 @contextmanager
 def bars(
-    totals: Mapping[str, int], reached: Callable[[T], Reached], line: Callable[[T], str]
+    totals: Mapping[str, int], reached: Callable[[T], Reached], line: Callable[[T], str], as_json: bool
 ) -> Iterator[Callable[[T], None]]:
-    if not sys.stderr.isatty():
-        yield lambda seen: warn(line(seen))
+    if as_json or not sys.stderr.isatty():
+        yield lambda seen: remark(line(seen), as_json)
         return
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn

@@ -132,7 +132,7 @@ def count_in(demo: Demo, child: int) -> Callable[[str], None]:
 
 
 def parent(demo: Demo, as_json: bool) -> int:
-    with screen(demo) as watch:
+    with screen(demo, as_json) as watch:
         killer = Killer(lambda child: command_of(demo, child), lambda: look(demo), watch)
         killer.go(kills_of(demo.kills, demo.seed, cues_of(demo.steps)))
     kept, verification = what_is_left(demo)
@@ -186,8 +186,8 @@ def torn_end(data: bytes) -> bytes:
 # --- what people and programs see
 
 
-def screen(demo: Demo) -> AbstractContextManager[Callable[[Killer], None]]:
-    return bars({"kills": demo.kills, "steps": demo.steps}, reached, lambda killer: line_of(demo, killer))
+def screen(demo: Demo, as_json: bool) -> AbstractContextManager[Callable[[Killer], None]]:
+    return bars({"kills": demo.kills, "steps": demo.steps}, reached, lambda killer: line_of(demo, killer), as_json)
 
 
 def reached(killer: Killer) -> Reached:

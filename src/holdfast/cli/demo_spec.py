@@ -70,17 +70,17 @@ def place(folder: str | None, fresh: bool = True) -> Iterator[str]:
 
 def perform(demo: Demo, as_json: bool) -> int:
     """All of it: the exit code says whether every promise was kept."""
-    outcome = demonstrate(demo)
+    outcome = demonstrate(demo, as_json)
     (show_json if as_json else show_text)(demo, outcome)
     return 0 if outcome.tally.sound else stops.exit_code("internal_error")
 
 
-def demonstrate(demo: Demo) -> Outcome:
+def demonstrate(demo: Demo, as_json: bool) -> Outcome:
     environ = surroundings(demo.folder, config.environment())
     shop = furnished(demo, "", environ)
     other = furnished(demo._replace(lying=False), "undisturbed", environ)
     own = counts.own_files(shop)
-    with undisturbed(other, COMMAND, environ) as life, screen(demo) as watch:
+    with undisturbed(other, COMMAND, environ) as life, screen(demo, as_json) as watch:
         killer = Killer(shop, COMMAND, environ, lambda: look(shop), watch)
         killer.go(kills_of(demo.kills, demo.seed))
         check_end(life, "The undisturbed run")
@@ -164,8 +164,8 @@ def checkpoint_of(shop: Workshop) -> dict[str, Any]:
 # --- what people and programs see
 
 
-def screen(demo: Demo) -> AbstractContextManager[Callable[[Killer], None]]:
-    return bars({"kills": demo.kills, "tasks": len(TASKS)}, reached, line_of)
+def screen(demo: Demo, as_json: bool) -> AbstractContextManager[Callable[[Killer], None]]:
+    return bars({"kills": demo.kills, "tasks": len(TASKS)}, reached, line_of, as_json)
 
 
 def reached(killer: Killer) -> Reached:

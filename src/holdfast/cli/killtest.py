@@ -18,7 +18,7 @@ from typing import Any
 import click
 
 from holdfast import app, config
-from holdfast.cli.output import emit, escape, json_option, say, warn
+from holdfast.cli.output import emit, escape, json_option, remark, say
 from holdfast.cli.render import paint, table, watched
 from holdfast.core import stops
 from holdfast.core.errors import UsageError
@@ -89,7 +89,7 @@ def command(
         base = tester.baseline()
         points = choose(tester.points, most, sample, seed, names)
         with closing(tester.trials(base, points, jobs, keep=folder is not None)) as trials:
-            found = list(progress(trials, len(points)))
+            found = list(progress(trials, len(points), as_json))
     verdicts = in_order(points, found)
     counts = tally(verdicts, len(tester.points))
     sound = is_sound(base, counts, exact)
@@ -137,9 +137,9 @@ def in_order(points: Sequence[Point], verdicts: Iterable[Verdict]) -> list[Verdi
     return sorted(verdicts, key=lambda verdict: places[verdict.point])
 
 
-def progress(verdicts: Iterable[Verdict], total: int) -> Iterator[Verdict]:
-    """A bar on a terminal; elsewhere a line now and then."""
-    if sys.stderr.isatty():
+def progress(verdicts: Iterable[Verdict], total: int, as_json: bool) -> Iterator[Verdict]:
+    """A bar on a terminal; elsewhere, and beside JSON, a line now and then."""
+    if sys.stderr.isatty() and not as_json:
         yield from watched(verdicts, "Killing", total)
         return
     said = time.monotonic()
@@ -147,7 +147,7 @@ def progress(verdicts: Iterable[Verdict], total: int) -> Iterator[Verdict]:
         yield verdict
         if time.monotonic() - said > 1.0:
             said = time.monotonic()
-            warn(f"killed at {number} of {total} points")
+            remark(f"killed at {number} of {total} points", as_json)
 
 
 # --- what people and programs see

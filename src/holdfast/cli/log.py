@@ -15,6 +15,7 @@ import click
 from holdfast import app, config
 from holdfast.cli.output import SCHEMA_VERSION, body_field, escape, json_option, parse_body, run_argument, write_lines
 from holdfast.cli.render import clock
+from holdfast.core.stops import is_resumable
 from holdfast.ports import Record, Store
 
 POLL = 0.2
@@ -51,7 +52,7 @@ FIELDS = {
 
 @click.command()
 @run_argument()
-@click.option("-f", "--follow", is_flag=True, help="Go on as events come, until the run is finished.")
+@click.option("-f", "--follow", is_flag=True, help="Go on as events come, until the run has ended for good.")
 @click.option("--after", type=click.IntRange(min=0), default=0, help="Begin behind this event.")
 @click.option("--limit", type=click.IntRange(min=1), help="At most this many events.")
 @click.option("--kind", "kinds", multiple=True, help="Only events of this kind; may be given again.")
@@ -81,25 +82,28 @@ def command(run: str, follow: bool, after: int, limit: int | None, kinds: tuple[
 def follow_run(
     where: config.Config, run_id: str, after: int, sleep: Callable[[float], None] = time.sleep
 ) -> Iterator[list[Record]]:
-    """What is there, then what comes, in batches, until the run is finished and all of it was seen."""
+    """What is there, then what comes, in batches, until the run has ended for good and all of it was seen."""
     with View(where) as view:
         while True:
             store = view.refreshed()
-            finished = store is not None and _is_finished(store, run_id)
+            ended = store is not None and _has_ended(store, run_id)
             batch = list(store.read(run_id, after, 512)) if store is not None else []
             if batch:
                 after = batch[-1].seq
                 view.look_again()
                 yield batch
-            elif finished:
+            elif ended:
                 return
             else:
                 sleep(POLL)
 
 
-def _is_finished(store: Store, run_id: str) -> bool:
+def _has_ended(store: Store, run_id: str) -> bool:
+    """Finished, or stopped for a reason after which a run never goes on, as after `holdfast cancel`."""
     head = store.head(run_id)
-    return head is None or head.projection.status == "finished"
+    if head is None or head.projection.status == "finished":
+        return True
+    return head.projection.stop_reason is not None and not is_resumable(head.projection.stop_reason)
 
 
 class View:

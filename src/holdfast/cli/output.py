@@ -58,6 +58,11 @@ def line_of(data: Mapping[str, Any]) -> str:
     return json.dumps(data, allow_nan=False)
 
 
+def remark(line: str, as_json: bool) -> None:
+    """A line on standard error, beside the result. Beside JSON it is a JSON object, too."""
+    warn(line_of({"moment": "note", "name": "", "text": line}) if as_json else line)
+
+
 def write_lines(lines: Iterable[str]) -> None:
     """Many lines, the first at once, the rest as fast as the reader takes them."""
     out = sys.stdout

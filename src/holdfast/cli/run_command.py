@@ -18,7 +18,7 @@ from typing import Any, TypeAlias
 from holdfast import app, config, live
 from holdfast.adapters.agents.installed import find_program
 from holdfast.adapters.checks import FOREVER, Commands
-from holdfast.cli.output import emit
+from holdfast.cli.output import emit, remark
 from holdfast.cli.signals import ended_like_by_ctrl_c
 from holdfast.core.canonical import canonical, digest
 from holdfast.core.errors import UsageError
@@ -83,10 +83,13 @@ def perform(argv: tuple[str, ...], policy: str | None, new: bool, as_json: bool,
         raise UsageError("A command is run with the store of this machine.", advice="Unset HOLDFAST_STORE.")
     find_program(argv[0], os.getcwd(), config.environment())
     given = {"kind": "command", "argv": list(argv), "cwd": os.getcwd()}
+    tell = partial(remark, as_json=True) if as_json else None
     try:
         with (
             ended_like_by_ctrl_c(),
-            live.run(mission_of(argv), run_id=run_id, new=new, inputs=given, title=shlex.join(argv)[:80]) as run,
+            live.run(
+                mission_of(argv), run_id=run_id, new=new, inputs=given, title=shlex.join(argv)[:80], tell=tell
+            ) as run,
         ):
             begun = next((one.policy for one in reversed(run.state.effects.values())), "once")
             folder = os.path.join(os.path.dirname(where.place), "runs", run.run_id, "stages")

@@ -239,6 +239,8 @@ def write_bytes(data: bytes, output: str | None, as_json: bool) -> None:
         write_new_file(data, output)
         if as_json:
             emit({"file": output, "bytes": len(data)})
+    elif as_json:
+        raise UsageError("The bytes themselves go to standard output, so --json has no place there.")
     elif on_terminal():
         raise UsageError("Stored bytes may do anything to a terminal.", advice="Name a file with -o, or use a pipe.")
     else:

@@ -54,12 +54,14 @@ def in_text(data: bytes, reach: int, name: tuple[int, int], is_list: bool, place
 
 
 _ENGINES = frozenset({"docker", "podman", "nerdctl", "buildah"})
-LOGIN = "login"
+_ENGINE, _OPTION, LOGIN = "engine", "option", "login"
 
 
 def command_after(before: str, item: str) -> str:
     """How far a list of arguments has come towards a command whose `-p` takes a password: LOGIN when it has."""
     name = item.rpartition("/")[2]
-    if before == LOGIN or name == "sshpass" or (before in _ENGINES and item == LOGIN):
+    if before == LOGIN or name == "sshpass" or (before and item == LOGIN):
         return LOGIN
-    return name if name in _ENGINES else ""
+    if before and item.startswith("-"):
+        return _OPTION  # the next one may be its value
+    return _ENGINE if name in _ENGINES or before == _OPTION else ""

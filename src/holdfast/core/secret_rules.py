@@ -35,6 +35,7 @@ class PhraseRule(NamedTuple):
     pattern: str
     heads: tuple[str, ...] = ()
     check: str = ""
+    to_quote: bool = False  # one argument of a command: where it is quoted it ends with its quote, blanks and all
 
 
 TOKENS: tuple[TokenRule, ...] = (
@@ -145,6 +146,9 @@ _SCHEMES = "bearer|basic|token|apikey|api-key|key|negotiate|splunk|sso-key|bot|p
 _LONG_SCHEMES = "digest|hawk|oauth|aws4-hmac-sha256|signature|sharedkey|hmac-[a-z0-9]+"
 _SLASHES = r":(?:\\*/){2}"
 
+_ENGINE = "(?:docker|podman|nerdctl|buildah)"
+_APART = r"(?:[\"',\s\\]|\\[nrt])+"
+_ARGUMENT = r"[^\s\"'\\]+"
 PHRASES: tuple[PhraseRule, ...] = (
     PhraseRule(
         "private_key",
@@ -278,17 +282,21 @@ PHRASES: tuple[PhraseRule, ...] = (
         rf"{RAW_EDGE}(?:-u|--user|--proxy-user)(?:[\"',\s=]|\\)",
         r"(?:\s|[\"',])(?:-u|--user|--proxy-user)[\"',\s=]{1,4}[^\s:\"']+:([^\s\"'\\]+)",
         check="after_curl",
+        to_quote=True,
     ),
     PhraseRule(
         "password",
         r"sshpass",
         r"sshpass[\"',\s]{1,4}-p[\"',\s]{0,4}([^\s\"'\\]+)",
+        to_quote=True,
     ),
     PhraseRule(
         "password",
-        r"(?:docker|podman|nerdctl|buildah)[\"',\s\\]+login[\"',\s\\]",
-        r"(?:docker|podman|nerdctl|buildah)[\"',\s\\]+login(?:[^\n;|&]|\\\n)*?[\"',\s]-p[\"',\s\\=]*([^\s\"'`\\=-][^\s\"'`\\]*)",
+        rf"{_ENGINE}{_APART}(?:login[\"',\s\\]|-)",
+        rf"{_ENGINE}(?:{_APART}-{_ARGUMENT}(?:{_APART}{_ARGUMENT})?)*{_APART}login(?:[^\n;|&]|\\\n)*?"
+        r"[\"',\s]-p[\"',\s\\=]*([^\s\"'`\\=-][^\s\"'`\\]*)",
         check="argument",
+        to_quote=True,
     ),
     PhraseRule(
         "password",

@@ -14,7 +14,7 @@ import re2
 
 from holdfast.core import secret_fields, secret_names
 from holdfast.core.named import NamedTuple
-from holdfast.core.secret_forms import BASE64_RUN, HeadsInBase64, base64_forms, decode, flexible, pieces
+from holdfast.core.secret_forms import BASE64_RUN, HeadsInBase64, base64_forms, bytes_pattern, decode, flexible, pieces
 from holdfast.core.secret_names import ASSIGN, ASSIGN_END, FLAG, FLAG_TRIGGER, NAME, PAIR_END, harmless, looks_random
 from holdfast.core.secret_rules import ANY_TOKEN, EDGE, PHRASES, RAW_EDGE, TOKENS, TokenRule
 
@@ -135,16 +135,16 @@ def _glance(values: Iterable[str]) -> str:
 
 
 def _rule_leads() -> Iterator[Lead]:
-    rules = [*map(_token_pattern, TOKENS), *((r.kind, r.trigger, r.pattern, r.check) for r in PHRASES)]
-    for rank, (kind, trigger, pattern, check) in enumerate(rules):
-        yield Lead(trigger, _rule_finder(kind, rank, pattern, CHECKS[check]))
+    rules = [*map(_token_pattern, TOKENS), *((r.kind, r.trigger, r.pattern, r.check, r.to_quote) for r in PHRASES)]
+    for rank, (kind, trigger, pattern, check, to_quote) in enumerate(rules):
+        yield Lead(trigger, _rule_finder(kind, rank, pattern, CHECKS[check], to_quote))
 
 
-def _token_pattern(rule: TokenRule) -> tuple[str, str, str, str]:
+def _token_pattern(rule: TokenRule) -> tuple[str, str, str, str, bool]:
     heads = "(?:" + "|".join(map(_literal, rule.heads)) + ")"
     edge, raw_edge = (EDGE, RAW_EDGE) if rule.edge else ("", "")
     trigger = f"{raw_edge}{heads}{_begun(rule)}"
-    return rule.kind, trigger, f"{edge}({heads}[{rule.chars}]{{{rule.least},}}{rule.tail})", ""
+    return rule.kind, trigger, f"{edge}({heads}[{rule.chars}]{{{rule.least},}}{rule.tail})", "", False
 
 
 def _begun(rule: TokenRule) -> str:
@@ -157,14 +157,24 @@ def _literal(text: str) -> str:
     return text.replace(".", r"\.").replace("-", r"\-")
 
 
-def _rule_finder(kind: str, rank: int, pattern: str, check: Check) -> Callable[[bytes], Iterator[Span]]:
+def _rule_finder(kind: str, rank: int, pattern: str, check: Check, to_quote: bool) -> Callable[[bytes], Iterator[Span]]:
     def find(data: bytes) -> Iterator[Span]:
         for match in compiled(pattern).finditer(data):
             start, end = match.span(1)
+            end = _to_quote(data, start, end) if to_quote else end
             if check(data, start, end):
                 yield Span(start, end, kind, rank, _letter_start(data, match.span()[0]))
 
     return find
+
+
+_OPENED = rb"(\\*[\"'`])[^\s\"'`]*$"
+
+
+def _to_quote(data: bytes, start: int, end: int) -> int:
+    """Where an argument ends that begins at `start` or, like `"user:password"`, a little before it."""
+    opened = bytes_pattern(_OPENED).search(data[max(0, start - 80) : start])
+    return end if opened is None else max(end, secret_names.quoted_end(data, start, opened.group(1)))
 
 
 def _letter_start(data: bytes, place: int) -> int:

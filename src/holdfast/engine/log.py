@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from holdfast.core.errors import BadFile, HoldfastError, LogDamaged, NewerSchema, NotFound
+from holdfast.core.errors import BadFile, HoldfastError, LogDamaged, NewerSchema, NotFound, TailLost
 from holdfast.core.events import Event, RunResumed
 from holdfast.core.named import NamedTuple
 from holdfast.core.state import FINISHED, STOPPED, RunState, evolve, projection, seal, snapshot, unseal
-from holdfast.core.values import Append, Head, Lease, Owner, Record
+from holdfast.core.values import Append, Head, Lease, Owner, Projection, Record
 from holdfast.core.wire import BEGUN, GENESIS, Plainly, Redact, begun_for_many, check_chain, decode, encode
 
 if TYPE_CHECKING:
@@ -178,8 +178,23 @@ def chained(records: Iterable[Record], previous: bytes = GENESIS, after: int = 0
 def read_head(store: Store, run_id: str, *, trust_snapshot: bool = False) -> tuple[RunState, bytes, int]:
     """The state of a run, the hash of its last event, and the event the proof began at.
 
-    Everything is read and proven; with `trust_snapshot` only what came after a snapshot whose seal holds.
+    Everything is read and proven; with `trust_snapshot` only what came after a snapshot whose seal holds. Raises TailLost if
+    the run was further than its log goes.
     """
+    known = store.head(run_id)
+    state, head, began = read_what_is_left(store, run_id, trust_snapshot=trust_snapshot)
+    check_reached(known, state)
+    return state, head, began
+
+
+def check_reached(known: Head | None, state: RunState) -> None:
+    """Refuse a log that ends before the head that was known when its reading began."""
+    if known is not None and state.seq < known.seq:
+        raise TailLost(f"Run {known.run_id}", f"it was at event {known.seq} and now ends at {state.seq}")
+
+
+def read_what_is_left(store: Store, run_id: str, *, trust_snapshot: bool = False) -> tuple[RunState, bytes, int]:
+    """The same, of as many events as there are."""
     state, head = (trust_snapshot and _from_snapshot(store, run_id)) or (RunState(run_id=run_id), GENESIS)
     began = place = state.seq
     begun, look = BEGUN, began + _LOOK
@@ -255,9 +270,14 @@ def verify_run(store: Store, run_id: str) -> Verification:
     if (head.seq, head.hash) != (state.seq, last):
         problem = f"the run's head says event {head.seq}, its log ends at {state.seq}"
         findings.append(Finding(run_id, state.seq, problem, LogDamaged.reason))
-    elif head.projection != projection(state):
+    elif _listed(head.projection) != _listed(projection(state)):
         findings.append(Finding(run_id, state.seq, "the list of runs shows something else", LogDamaged.reason))
     return Verification(run_id, state.seq, (*findings, *_look_beyond(store, head)))
+
+
+def _listed(shown: Projection) -> Projection:
+    """A title as every store can list it: PostgreSQL keeps no NUL in text."""
+    return shown._replace(title=shown.title.replace("\0", "\ufffd"))
 
 
 def _look_beyond(store: Store, head: Head) -> list[Finding]:

@@ -33,7 +33,7 @@ from holdfast.core.state import evolve
 from holdfast.core.stops import is_resumable, snippet
 from holdfast.core.subjects import is_imported
 from holdfast.core.wire import GENESIS, Redact, decode
-from holdfast.engine.log import RunLog, World, chained
+from holdfast.engine.log import RunLog, World, chained, check_reached
 from holdfast.engine.stopping import stopped
 from holdfast.engine.waits import ANSWER, CANCEL
 from holdfast.ports import Message, Store
@@ -104,7 +104,7 @@ class Told(NamedTuple):
 
 def look(store: Store, run_id: str) -> Look:
     """The plan of a run, from its proven log. Writes nothing."""
-    state, head = RunState(run_id=run_id), GENESIS
+    reached, state, head = store.head(run_id), RunState(run_id=run_id), GENESIS
     drift: list[DriftFound] = []
     known: dict[str, gates.Gate] = {}
     for record in chained(store.read(run_id)):
@@ -116,6 +116,7 @@ def look(store: Store, run_id: str) -> Look:
             drift.clear()
         elif isinstance(event, DriftFound):
             drift.append(event)
+    check_reached(reached, state)
     if state.seq == 0:
         raise NotFound("run", run_id)
     messages = tuple(store.messages(run_id, state.heard))

@@ -29,7 +29,7 @@ from holdfast.ports import Head, Lease, Message, Owner, Projection, Record
 from holdfast.stores import blobs, postgres_tables
 from holdfast.stores.grouping import UNLISTED, check_message
 from holdfast.stores.postgres_commit import Appender, showable
-from holdfast.stores.postgres_link import Link, PatientConnection
+from holdfast.stores.postgres_link import RIGHTS, Link, PatientConnection
 from holdfast.stores.postgres_sql import PostgresLender
 from holdfast.stores.postgres_tables import SQL
 from holdfast.stores.sqlfiles import migrations
@@ -92,7 +92,11 @@ class PostgresStore:
             if tables:
                 raise StoreForeign(self.place, f"the schema {self.schema} holds tables of somebody else")
             return 0
-        version, self.store_id = _row(connection, "store") or (0, "")
+        try:
+            version, self.store_id = _row(connection, "store") or (0, "")
+        except errors.UndefinedTable:  # it is there; a schema that a role may not use hides its tables
+            problem = f"this role may not use the schema {self.schema}"
+            raise StoreReadOnly(self.place, problem, advice=RIGHTS) from None
         if not self.store_id:
             raise StoreUnreadable(self.place, "it does not say which store it is")
         if version > KNOWN_VERSION:

@@ -68,6 +68,8 @@ NAMES: dict[str, type[StoreError]] = {
     "XX001": StoreUnreadable,
     "XX002": StoreUnreadable,
 }
+RIGHTS = "Let the owner of the store grant this role the use of its schema, and of its tables what it is to do there."
+ADVICE: dict[str, str] = {"42501": RIGHTS, "25006": "Use a server or a database that may be written."}
 
 
 class PatientConnection(psycopg.Connection[TupleRow]):
@@ -151,7 +153,7 @@ class Link:
         kind = next((NAMES[state[:end]] for end in (5, 3, 2) if state[:end] in NAMES), None)
         if kind is None:
             kind = StoreUnavailable if not state and isinstance(error, psycopg.OperationalError) else StoreError
-        return kind(self.place, first_line(error))
+        return kind(self.place, first_line(error), advice=ADVICE.get(state))
 
     def check_usable(self) -> None:
         if self._closed:

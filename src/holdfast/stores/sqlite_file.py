@@ -178,8 +178,6 @@ def open_for_writing(path: str, patience: float) -> tuple[apsw.Connection, int]:
     try:
         version = _identify(connection, path)
         connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
-        if connection.pragma("journal_mode") != "wal":
-            raise StoreForeign(path, "the database is not in write-ahead mode")
         connection.pragma("synchronous", "full")
         connection.pragma("wal_autocheckpoint", WAL_PAGES)
         connection.pragma("journal_size_limit", WAL_KEEP_BYTES)
@@ -187,6 +185,12 @@ def open_for_writing(path: str, patience: float) -> tuple[apsw.Connection, int]:
         connection.close()
         raise
     return connection, version
+
+
+def write_ahead(connection: apsw.Connection, path: str) -> None:
+    """A copy that SQLite made by `vacuum into`, a backup for example, is not in write-ahead mode until somebody says so."""
+    if connection.pragma("journal_mode") != "wal" and connection.pragma("journal_mode", "wal") != "wal":
+        raise StoreForeign(path, "the database cannot be brought into write-ahead mode")
 
 
 def look_first(path: str, patience: float) -> None:

@@ -81,6 +81,7 @@ class Writer:
             if version < SCHEMA_VERSION:
                 sqlite_file.migrate(connection, lambda tables: check_witness(connection, tables, self.path))
             self.store_id, self.witness_state = check_witness(connection, TABLES, self.path)
+            sqlite_file.write_ahead(connection, self.path)
             stat = os.stat(self.path)
         except BaseException:
             connection.close()
