@@ -55,6 +55,9 @@ def test_each_row_is_found_after_each_of_its_stops_and_beats_what_is_less_sure(s
     ("reason", "text", "category", "confidence"),
     [
         ("worker_failed", "Error: 401 Unauthorized", "auth_expired", 0.95),
+        ("worker_failed", "Error: getaddrinfo ENOTFOUND api.example.org", "network_down", 0.85),
+        ("worker_failed", "FileNotFoundError: [Errno 2] No such file or directory: 'a'", "worker_failed", 0.9),
+        ("worker_failed", "ModuleNotFoundError: No module named 'a'", "worker_failed", 0.9),
         ("verification_failed", "sh: pytest: command not found", "verification_tool_missing", 0.9),
         ("verification_failed", "ERROR: file or directory not found: tests", "verification_cwd_mismatch", 0.85),
         ("verification_failed", "=== 3 failed in 2.0s ===", "verification_failure", 0.9),
