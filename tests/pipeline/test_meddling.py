@@ -67,6 +67,16 @@ def test_an_agent_that_stashes_is_told_of(tmp_path):
     assert project.git("show", "stash^3:kit/words.py") == "WORDS = 1\n"
 
 
+def test_an_agent_that_deletes_the_log_is_told_of_as_such(tmp_path):
+    project = build(tmp_path, ONE, {"implement/T1": [*DONE, git("clean", "-fdxq", ".holdfast")]}, QUICK)
+    answer = project.run()
+    assert answer.code == stops.exit_code("store_replaced"), answer
+    assert "was deleted while in use" in answer.err and "checkpoint.yaml" in answer.err
+    assert project.read("kit/words.py") == "WORDS = 1\n" and len(project.subjects) == 1
+    project.script({"implement/T1": [write("kit/words.py", "WORDS = 2\n"), DONE[1]]})
+    assert project.run("--allow-dirty").code == 0
+
+
 # --- people with an editor
 
 
