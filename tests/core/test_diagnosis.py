@@ -88,6 +88,15 @@ def test_what_only_an_agent_said_is_a_guess():
     assert diagnose_reason("worker_failed", [said, Signal("error", "invalid API key")]).confidence == 0.95
 
 
+def test_the_error_of_a_step_that_repeats_the_stop_makes_it_no_surer():
+    seen = [Signal("stop", "it hangs"), Signal("stop", "for long"), Signal("step", "Halt: it hangs; for long")]
+    assert [one.snippet for one in diagnose_reason("user_stopped", seen).evidence] == ["it hangs", "for long"]
+    once = diagnose_reason("user_stopped", [seen[0], Signal("step", "Halt: it hangs")])
+    assert (once.confidence, len(once.evidence)) == (0.9, 1)
+    other = diagnose_reason("user_stopped", [seen[0], Signal("step", "ValueError: it is empty")])
+    assert (other.confidence, len(other.evidence)) == (0.95, 2)
+
+
 def test_an_unknown_reason_is_said_to_be_unknown():
     found = diagnose(stopped("made_up"), ["x"])
     assert (found.code, found.category, found.family, found.confidence) == ("made_up", "unknown", "unknown", 0.5)

@@ -57,7 +57,7 @@ class Parts(NamedTuple):
 
 
 class Moment(NamedTuple):
-    """Something that a person who watches would like to see. `what`: batch, start, line, end, wait, commit or note."""
+    """Something that a person who watches would like to see. `what`: batch, start, line, end, fail, wait, commit or note."""
 
     what: str
     name: str = ""
