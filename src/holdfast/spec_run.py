@@ -289,12 +289,18 @@ def _once(store: Store, run_id: str, wish: Wish, job: Job, tell: Callable[[Momen
     except LeaseLost:
         raise  # somebody else goes on with it, and says how it stands
     except (HoldfastError, KeyboardInterrupt):
-        if not begun:
+        if not begun or not _says_why(store, run_id):
             raise
     except BaseException:
         if begun:
             hand_over(store, run_id, job.top)
         raise
+
+
+def _says_why(store: Store, run_id: str) -> bool:
+    """Whether the log has the reason. It has none where the store itself failed: that is told as it is."""
+    head = store.head(run_id)
+    return head is not None and head.projection.stop_reason is not None
 
 
 def _tell_ignored(desk: Desk, workspace: GitWorkspace) -> None:

@@ -55,6 +55,9 @@ def test_each_row_is_found_after_each_of_its_stops_and_beats_what_is_less_sure(s
     ("reason", "text", "category", "confidence"),
     [
         ("worker_failed", "Error: 401 Unauthorized", "auth_expired", 0.95),
+        ("worker_failed", "Error: getaddrinfo ENOTFOUND api.example.org", "network_down", 0.85),
+        ("worker_failed", "FileNotFoundError: [Errno 2] No such file or directory: 'a'", "worker_failed", 0.9),
+        ("worker_failed", "ModuleNotFoundError: No module named 'a'", "worker_failed", 0.9),
         ("verification_failed", "sh: pytest: command not found", "verification_tool_missing", 0.9),
         ("verification_failed", "ERROR: file or directory not found: tests", "verification_cwd_mismatch", 0.85),
         ("verification_failed", "=== 3 failed in 2.0s ===", "verification_failure", 0.9),
@@ -83,6 +86,15 @@ def test_what_only_an_agent_said_is_a_guess():
     said = Signal("output", "the task is about 401 unauthorized pages")
     assert diagnose_reason("worker_failed", [said]).confidence == 0.7
     assert diagnose_reason("worker_failed", [said, Signal("error", "invalid API key")]).confidence == 0.95
+
+
+def test_the_error_of_a_step_that_repeats_the_stop_makes_it_no_surer():
+    seen = [Signal("stop", "it hangs"), Signal("stop", "for long"), Signal("step", "Halt: it hangs; for long")]
+    assert [one.snippet for one in diagnose_reason("user_stopped", seen).evidence] == ["it hangs", "for long"]
+    once = diagnose_reason("user_stopped", [seen[0], Signal("step", "Halt: it hangs")])
+    assert (once.confidence, len(once.evidence)) == (0.9, 1)
+    other = diagnose_reason("user_stopped", [seen[0], Signal("step", "ValueError: it is empty")])
+    assert (other.confidence, len(other.evidence)) == (0.95, 2)
 
 
 def test_an_unknown_reason_is_said_to_be_unknown():

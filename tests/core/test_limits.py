@@ -147,6 +147,8 @@ ERRORS = {
     "litellm.AuthenticationError: AuthenticationError: OpenAIException": "auth",
     "stream disconnected before completion: error sending request for url": "network",
     "connect ECONNREFUSED 127.0.0.1:1": "network",
+    "getaddrinfo ENOTFOUND api.example.org": "network",
+    "System.IO.FileNotFound: a.txt": "crash",
     "Temporary failure in name resolution": "network",
     "unexpected status 502 Bad Gateway": "network",
     "litellm.BadGatewayError: BadGatewayError: OpenAIException - upstream": "network",

@@ -191,5 +191,8 @@ def test_what_a_task_needs_and_touches_is_told_in_the_order_of_the_names():
 
 
 def test_what_came_since_a_checkpoint_is_told_with_its_title_in_the_order_of_the_ids():
-    found = changes_since(Checkpoint(), [Task(id="T10"), Task(id="T9", title="Nine")])
-    assert found == ["T9 was added: Nine.", "T10 was added."]
+    tasks = [Task(id="T10"), Task(id="T9", title="Nine")]
+    assert changes_since(Checkpoint(pending=(TaskRef("T10"),)), tasks) == ["T9 was added: Nine."]
+    found = changes_since(Checkpoint(completed=(TaskRef("T1"),)), tasks)
+    assert found == ["T1 was removed.", "T9 was added: Nine.", "T10 was added."]
+    assert changes_since(Checkpoint(branch="x"), tasks) == [], "it names no task, so nobody knows which are new"

@@ -44,6 +44,7 @@ SHAPES = {
     "F": {"graph": {"T1": [], "T2": ["T1"], "T3": ["T2"]}},
     "G": {"nodes": {"T1": {"name": "x"}, "T2": {"depends_on": ["T1"]}, "T3": {"deps": ["T2"]}}},
     "H": {"tasks": {"T1": {"blocks": ["T2"]}, "T3": {"depends_on": ["T2"]}}},
+    "needs with a word each": {"tasks": {"T2": {"depends_on": {"T1": "hard"}}, "T3": {"needs": {"T2": None}}}},
     "a list": {"dependencies": [{"id": "T2", "needs": "T1"}, {"id": "T3", "requires": ["T2"]}, {"id": None}, "x"]},
 }
 

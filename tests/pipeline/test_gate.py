@@ -82,6 +82,15 @@ def test_only_reviewers_that_are_not_content_review_again(tmp_path):
     assert found == {"H001": ["second"], "M001": ["scripted", "second"]}
 
 
+def test_what_the_spec_says_of_its_reviewers_stays(tmp_path):
+    said = "    reviewers:\n      - {type: scripted, model: opus, effort: high} # ours\n"
+    project = build(tmp_path, ONE, {"implement/T1": IMPLEMENTED}, QUICK)
+    project.write("specs/active/text-kit/checkpoint.yaml", f"checkpoint:\n  review_config:\n{said}")
+    project.commit()
+    assert project.run().code == 0
+    assert said in project.git("show", "HEAD:specs/active/text-kit/checkpoint.yaml")
+
+
 def test_one_reviewer_is_enough_when_the_others_fail(tmp_path):
     """Behaviour 66."""
     crash = [{"do": "crash", "code": 3}]
@@ -183,6 +192,16 @@ def test_a_check_that_takes_too_long(tmp_path):
     is_stop(project, project.run(), "verification_timeout")
     (project.folder / "quick").touch()
     assert project.resume().code == 0
+
+
+def test_a_check_whose_program_is_not_there_is_no_failure_of_an_agent(tmp_path):
+    project = build(tmp_path, ONE, {"implement/T1": IMPLEMENTED}, QUICK, checks='tier1 = ["./check-it"]')
+    handed = is_stop(project, project.run(), "verification_failed")
+    assert handed["primary_diagnosis"] == "verification_tool_missing" and "check-it" in str(handed["signals"])
+    project.write("check-it", "#!/bin/sh\n")
+    (project.top / "check-it").chmod(0o755)
+    assert project.resume().code == 0
+    assert project.starts("implement/T1") == 1 and project.starts("fix/batch-1/1") == 0
 
 
 # --- scope, and work side by side

@@ -42,6 +42,19 @@ def test_an_agent_that_checks_another_branch_out_is_stopped_after(tmp_path):
     assert project.starts("implement/T1") == 1 and project.git("show", "main:kit/words.py") == "WORDS = 1\n"
 
 
+def test_a_check_that_leaves_another_branch_behind_is_stopped_after(tmp_path):
+    checks = 'tier1 = [["sh", "-c", "test -e ../seen || git switch -q -c elsewhere; touch ../seen"]]'
+    project = build(tmp_path, ONE, {"implement/T1": DONE}, QUICK, checks=checks)
+    handed = is_stop(project, project.run(), "branch_differs")
+    assert "elsewhere" in str(handed["signals"]) and len(project.subjects) == 1
+    project.git("switch", "-q", "main")
+    assert project.resume().code == 0
+    assert (
+        project.git("show", "main:kit/words.py") == "WORDS = 1\n"
+        and len(project.git("log", "--format=%H", "elsewhere").split()) == 1
+    )
+
+
 def test_an_agent_that_stashes_is_told_of(tmp_path):
     project = build(
         tmp_path,
@@ -52,6 +65,16 @@ def test_an_agent_that_stashes_is_told_of(tmp_path):
     assert project.run().code == 0
     assert any("refs/stash" in text for text in project.notes()), project.notes()
     assert project.git("show", "stash^3:kit/words.py") == "WORDS = 1\n"
+
+
+def test_an_agent_that_deletes_the_log_is_told_of_as_such(tmp_path):
+    project = build(tmp_path, ONE, {"implement/T1": [*DONE, git("clean", "-fdxq", ".holdfast")]}, QUICK)
+    answer = project.run()
+    assert answer.code == stops.exit_code("store_replaced"), answer
+    assert "was deleted while in use" in answer.err and "checkpoint.yaml" in answer.err
+    assert project.read("kit/words.py") == "WORDS = 1\n" and len(project.subjects) == 1
+    project.script({"implement/T1": [write("kit/words.py", "WORDS = 2\n"), DONE[1]]})
+    assert project.run("--allow-dirty").code == 0
 
 
 # --- people with an editor

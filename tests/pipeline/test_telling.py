@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
+import pty
 import signal
+import struct
+import subprocess
+import sys
+import termios
+from contextlib import suppress
 
 import pytest
 
@@ -32,6 +39,43 @@ from tests.pipeline.kit import (
 CHECKPOINT = f"specs/active/{SPEC}/checkpoint.yaml"
 DONE = [write("kit/words.py", "WORDS = 1\n"), report(implementation_files=["kit/words.py"])]
 MEDIUM = {"severity": "medium", "location": "kit/words.py:1", "description": "hm", "gate": "style", "task": "T1"}
+
+
+# --- on a terminal
+
+
+def on_terminal(project, *arguments):
+    """The exit code, and all that a terminal of 100 columns was sent."""
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 30, 100, 0, 0))
+    command, environ = [sys.executable, "-m", "holdfast", *arguments], project.environ(TERM="xterm")
+    process = subprocess.Popen(
+        command, cwd=project.top, env=environ, stdin=subprocess.DEVNULL, stdout=theirs, stderr=theirs
+    )
+    os.close(theirs)
+    sent = b""
+    with suppress(OSError):  # so a terminal ends
+        while data := os.read(ours, 65536):
+            sent += data
+    os.close(ours)
+    return process.wait(), sent.decode()
+
+
+def test_a_terminal_shows_what_is_going_on_and_nobody_who_is_gone(tmp_path):
+    slow = [
+        {"do": "say", "text": "cost: 0.25"},
+        {"do": "say", "text": "\x1b[2Jhalf way"},
+        {"do": "sleep", "seconds": 1},
+    ]
+    acts = {"implement/T1": DONE, "implement/T3": [*slow, write("kit/count.py", "N = 1\n"), report()]}
+    dead = {"review/batch-1/1": [{"do": "crash"}]}
+    project = build(tmp_path, CHAIN, acts, (*QUICK, 'reviewers = ["scripted", "second"]'), others={"second": dead})
+    code, sent = on_terminal(project, "run", SPEC, "--yes")
+    assert code == 0, sent
+    before, after = sent.split("batch 2 of 2: T3\r\n", 1)
+    assert "batch-1/review-1/second" in before and "batch-1/review-1/second  " not in after
+    assert "batch-2/T3/implement  scripted  " in after and "\\x1b[2Jhalf way" in after
+    assert "batch 2 of 2: T3; " in after and "s, $0.25; Ctrl-C" in after
 
 
 # --- deferred issues

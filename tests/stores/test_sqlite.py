@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import closing
 
 import apsw
 import pytest
@@ -287,6 +288,15 @@ def test_a_deleted_store_is_noticed(store, tmp_path):
     os.unlink(tmp_path / ".holdfast" / "holdfast.db")
     store._committer._look_at = 0
     with pytest.raises(StoreReplaced):
+        log.record(NoteRecorded(text="into the void"))
+
+
+def test_a_store_that_is_gone_is_closed_without_another_error(tmp_path):
+    store = open_at(tmp_path)
+    log = begun(store)
+    shutil.rmtree(tmp_path / ".holdfast")
+    store._committer._look_at = 0
+    with pytest.raises(StoreReplaced), closing(store):
         log.record(NoteRecorded(text="into the void"))
 
 

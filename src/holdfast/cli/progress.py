@@ -135,7 +135,7 @@ class _Live:
             elif moment.what == "line" and moment.name in self._going:
                 began, agent, _ = self._going[moment.name]
                 self._going[moment.name] = (began, agent, moment.text)
-            elif moment.what == "end":
+            elif moment.what in ("end", "fail"):
                 self._going.pop(moment.name, None)
                 self._tokens += moment.data.get("tokens", 0)
                 self._money += moment.data.get("money", 0.0)

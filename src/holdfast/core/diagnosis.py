@@ -90,10 +90,16 @@ def diagnose_reason(code: str, signals: Sequence[Signal]) -> Diagnosis:
 
 
 def _without_sentences(signals: Sequence[Signal]) -> list[Signal]:
-    """The sentence of a stop repeats its evidence: where that is there itself, it says nothing more."""
+    """The sentence of a stop, and the error of the step that raised it, repeat its evidence: they say nothing more."""
     said = [signal.text for signal in signals if signal.source == "stop"]
-    repeats = {text for text in said if any(part in text for part in said if part and part != text)}
-    return [signal for signal in signals if signal.source != "stop" or signal.text not in repeats]
+    repeats = {("stop", text) for text in said if any(part in text for part in said if part and part != text)}
+    raised = {("step", "; ".join(said[: place + 1])) for place in range(len(said))}
+    return [one for one in signals if one not in repeats and (one.source, _of_error(one.text)) not in raised]
+
+
+def _of_error(text: str) -> str:
+    """What an error says, without its kind before that."""
+    return text.partition(": ")[2]
 
 
 def _found(code: str, signals: Sequence[Signal]) -> Iterator[tuple[float, Sign, tuple[Evidence, ...]]]:

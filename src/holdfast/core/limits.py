@@ -63,7 +63,7 @@ _WORDS: tuple[tuple[Kind, str], ...] = (
     ),
     (
         "network",
-        r"(?:(?:failed to )?connect )?e(?:connrefused|connreset|notfound|timedout|hostunreach|netunreach|ai_again)\b"
+        r"(?:(?:failed to )?connect )?\be(?:connrefused|connreset|notfound|timedout|hostunreach|netunreach|ai_again)\b"
         r"|connection (?:refused|reset|error|timed out)|could not resolve host"
         r"|name or service not known|temporary failure in name resolution|network is unreachable"
         r"|fetch failed|error sending request|stream disconnected|apiconnectionerror|(?:tls|ssl) handshake"

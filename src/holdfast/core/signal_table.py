@@ -48,7 +48,7 @@ SIGNS = (
          0.9, "The provider's usage limit was met; it resets by itself."),
     Sign("network_down", _WORKER | {"stalled"},
          ("connection refused", "could not resolve host", "name resolution", "network is unreachable", "econnrefused",
-          "enotfound", "connection reset", "connection timed out"),
+          " enotfound", "'enotfound", '"enotfound', "connection reset", "connection timed out"),
          0.85, "The network, or the provider, could not be reached."),
     Sign("context_overflow", _WORKER,
          ("context length", "context window", "prompt is too long", "maximum context", "too many tokens"),

@@ -253,12 +253,14 @@ def unblocked(tasks: Iterable[Task]) -> list[Task]:
 def changes_since(checkpoint: Checkpoint, tasks: Sequence[Task]) -> list[str]:
     """The same from the little that a checkpoint tells: which tasks there were, how they were called, and which were done.
 
-    What is blocked is told by itself, and counted as open when older checkpoints were written.
+    What is blocked is told by itself, and counted as open when older checkpoints were written. Of a checkpoint that names no
+    task at all, nobody knows which are new.
     """
     if checkpoint.tasks_digest in (digest_of(tasks), digest_of(unblocked(tasks))):
         return []
     was, now = _summary(checkpoint), _by_id(tasks)
-    said = [_since(name, was.get(name), now.get(name)) for name in sorted(was.keys() | now.keys(), key=natural)]
+    names = sorted(was.keys() | now.keys(), key=natural) if was else ()
+    said = [_since(name, was.get(name), now.get(name)) for name in names]
     told = [sentence for sentence in said if sentence]
     if not told and checkpoint.tasks_digest is not None:
         return ["What a task needs, which files it touches or its phase has changed, or one is no longer blocked."]

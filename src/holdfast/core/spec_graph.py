@@ -67,8 +67,15 @@ def _is_path(text: str) -> bool:
 
 
 def needs_of(value: Mapping[str, Plain]) -> tuple[str, ...]:
-    """What an object says it needs, under all the names that this has."""
-    return tuple(dict.fromkeys(need for name in NEEDS for need in words(value.get(name))))
+    """What an object says it needs, under all the names that this has; also each with a word for it, {a: hard}."""
+    found = (value.get(name) for name in NEEDS)
+    return tuple(dict.fromkeys(need for held in found for need in words(held) or _labelled(held)))
+
+
+def _labelled(value: Plain) -> tuple[str, ...]:
+    if not isinstance(value, Mapping) or any(isinstance(held, Mapping | list) for held in value.values()):
+        return ()
+    return tuple(value)
 
 
 def read_graph(data: Mapping[str, Plain], tasks: Sequence[Task]) -> Graph:

@@ -108,9 +108,9 @@ class Writer:
 
     def _shorten(self, connection: apsw.Connection) -> None:
         """Whoever opens the store first reads the whole write-ahead log: leave a short one. Safe to fail, safe to skip."""
-        if os.path.getsize(self.path + "-wal") > _SHORT_LOG:
-            connection.set_busy_handler(None)
-            with suppress(apsw.Error):
+        with suppress(apsw.Error, OSError):
+            if os.path.getsize(self.path + "-wal") > _SHORT_LOG:
+                connection.set_busy_handler(None)
                 connection.execute("pragma wal_checkpoint(truncate)").fetchall()
 
     def refuse(self, problem: str) -> None:
@@ -193,7 +193,8 @@ class Writer:
         try:
             stat = os.stat(self.path)
         except FileNotFoundError:
-            raise StoreReplaced(self.path, "the file was deleted while in use") from None
+            advice = "Put a copy of it back if there is one. Without it, a spec goes on by its checkpoint.yaml."
+            raise StoreReplaced(self.path, "the file was deleted while in use", advice=advice) from None
         if (stat.st_dev, stat.st_ino) != self._identity:
             raise StoreReplaced(self.path, "another file was put in its place while in use")
 

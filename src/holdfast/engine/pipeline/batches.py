@@ -246,11 +246,12 @@ def _deferred(desk: Desk, spec: Spec, earlier: frozenset[str]) -> tuple[Deferred
 
 
 def _reviewers(desk: Desk, spec: Spec) -> tuple[Reviewer, ...]:
-    """Those of the settings; else those that the file names already; else the one agent."""
+    """Those of the settings, as the file tells of them; else those that the file names already; else the one agent."""
     named = spec.checkpoint.reviewers if spec.checkpoint else ()
     if named and not desk.settings.run.reviewers:
         return named
-    return tuple(Reviewer(name) for name in desk.settings.run.agents_for("review"))
+    known = {one.name: one for one in named}
+    return tuple(known.get(name, Reviewer(name)) for name in desk.settings.run.agents_for("review"))
 
 
 def put_off(one: Finding, batch: str) -> Deferred:

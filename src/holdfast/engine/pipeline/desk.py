@@ -57,7 +57,7 @@ class Parts(NamedTuple):
 
 
 class Moment(NamedTuple):
-    """Something that a person who watches would like to see. `what`: batch, start, line, end, wait, commit or note."""
+    """Something that a person who watches would like to see. `what`: batch, start, line, end, fail, wait, commit or note."""
 
     what: str
     name: str = ""
@@ -159,7 +159,7 @@ class Desk:
             self.note(f"{name}: while agents were at work, by one of them or by a person: {sentence}")
 
     def check_branch(self) -> None:
-        """Stop if an agent checked another branch out: what is done now would go astray."""
+        """Stop if an agent or a check left another branch checked out: what is done now would go astray."""
         now = self.parts.ground.where()[1]
         if now != self._branch:
             said = f"{self._branch or 'no branch'} was checked out, and now {now or 'no branch'}"

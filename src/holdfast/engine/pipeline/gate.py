@@ -16,6 +16,7 @@ import msgspec
 
 from holdfast.core.briefs import Work
 from holdfast.core.canonical import digest
+from holdfast.core.errors import HoldfastError
 from holdfast.core.named import NamedTuple
 from holdfast.core.reports import ReviewerReport
 from holdfast.core.review import Finding, Judgement, fingerprint, judge
@@ -264,7 +265,10 @@ class Gate:
         desk = self._desk
         desk.tell(Moment("start", name, shlex.join(command), {"phase": "verify"}))
         limit = desk.settings.verify.timeout
-        ran = desk.parts.checks.run(key, command, desk.parts.ground.top, limit, desk.is_stopping)
+        try:
+            ran = desk.parts.checks.run(key, command, desk.parts.ground.top, limit, desk.is_stopping)
+        except HoldfastError as error:  # what cannot be run has not passed; whose program it is, no agent can mend
+            raise Halt("verification_failed", str(error), *filter(None, (error.advice,))) from error
         if ran.timed_out:
             raise Halt("verification_timeout", f"{shlex.join(command)} took longer than {limit:.0f} seconds")
         if ran.exit_code is None:

@@ -95,6 +95,7 @@ def _tiers(desk: Desk, batch: Mapping[str, Any]) -> tuple[str, ...]:
 
 def _commit(desk: Desk, batch: Mapping[str, Any], base: str, passed: Passed, title: str, body: str) -> None:
     name, earlier = label(batch), frozenset(desk.found)
+    desk.check_branch()  # a check may have left another one behind
     desk.found = {one.id: (batch["shown"], one) for one in passed.found} | desk.found
     at = str(desk.run.step(f"{name}/passed", desk.now))
     desk.run.step(f"{name}/files", partial(write_files, desk, batch, base, passed.found, earlier, at))

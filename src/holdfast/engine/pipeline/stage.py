@@ -201,6 +201,7 @@ class Dispatch:
             problem = self._problem(answered)
             if not self._may_pass_on(answered):
                 break
+        desk.tell(Moment("fail", order.name, str(problem), self._used))
         raise problem
 
     def _by(self, agent: str, key: str, left: Left) -> Answered:
