@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import functools
+import pathlib
 import threading
 import time
 from typing import Any
@@ -160,6 +161,59 @@ def test_only_a_declared_type_that_says_more_than_plain_data_is_used():
         forms.declared_result("step s", declaring(Opaque))
     with pytest.raises(Unstorable, match=r"its declared type .*list.* has no JSON form \("):
         forms.declared_result("step s", declaring(list[int] | tuple[int, int]))
+
+
+class Node(msgspec.Struct):
+    name: str
+    next: Node | None = None
+    data: dict[str, Any] = {}
+    anything: object = None
+
+
+class Shelf(msgspec.Struct):
+    nodes: list[Node]
+    at: pathlib.Path | None = None
+
+
+@pytest.mark.parametrize(
+    ("kind", "part"),
+    [
+        (list[pathlib.Path], "Path"),
+        (pathlib.Path | None, "Path"),
+        (Shelf, "Path"),
+        (dict[str, list[Shelf]], "Path"),
+        (tuple[int, Opaque], "Opaque"),
+        (dict[int, str], "keys that are not text"),
+        (list[dict[tuple[int, int], str]], "keys that are not text"),
+    ],
+)
+def test_a_part_of_a_declared_type_that_could_not_be_kept_is_refused_before_the_step_runs(place, kind, part):
+    ran = []
+
+    def work():
+        ran.append(1)
+
+    work.__annotations__ = {"return": kind}
+    with pytest.raises(Unstorable, match=rf"has no JSON form \({part}\)"), opened(place) as run:
+        run.step("s", work)
+    assert not ran
+
+
+@pytest.mark.parametrize("kind", [Node, list[Node], dict[str, Node], dict[str | int, str], set[int], list[Any]])
+def test_a_declared_type_that_can_be_kept_is_used(kind):
+    assert forms.declared_result("step s", declaring(kind)) == kind
+
+
+def by_position(a, /, **more):
+    return [a, more]
+
+
+def test_arguments_of_one_name_are_two(place):
+    with opened(place) as run:
+        assert run.step("s", by_position, 1, a=2) == [1, {"a": 2}]
+        run.sleep(0, name="rest")
+    with pytest.raises(NotResumable), opened(place, accept=True) as run:
+        run.step("s", by_position, 3, a=2)
 
 
 def test_a_result_has_a_limit(monkeypatch):
