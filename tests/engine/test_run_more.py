@@ -8,6 +8,7 @@ import functools
 import pathlib
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import msgspec
@@ -359,6 +360,8 @@ def test_answers_left_for_a_run_are_heard_when_it_goes_on_and_the_rest_is_passed
     for kind, body in (
         ("answer", "no JSON"),
         ("answer", answered("Another?", "yes")),
+        ("answer", answered("Publish?", "maybe")),
+        ("answer", answered("Publish?", "")),
         ("whatever", "?"),
         ("answer", answered("Publish?", "no")),
         ("answer", answered("Publish?", "yes")),
@@ -369,6 +372,40 @@ def test_answers_left_for_a_run_are_heard_when_it_goes_on_and_the_rest_is_passed
     assert kinds(place).count("question_answered") == 1
     with holdfast.open_store(place) as store:
         assert [message.body for message in store.messages("run-1", 0)] == [answered("Publish?", "yes")]
+
+
+def test_an_empty_answer_is_passed_over_where_any_text_will_do(place):
+    with pytest.raises(holdfast.Stopped, match="awaiting_answer"), opened(place) as run:
+        run.ask("Which?")
+    post(place, "answer", answered("Which?", ""))
+    post(place, "answer", answered("Which?", "that"))
+    with opened(place) as run:
+        assert run.ask("Which?") == "that"
+
+
+def test_a_question_of_many_lines_is_known_by_its_first(place):
+    text = "\n  Publish this?  \n- old\n+ new\n"
+    with opened(place, prompt=lambda text, choices: "no") as run:
+        assert run.ask(text, ["yes", "no"]) == "no"
+    assert state_of(place).questions["Publish this?"].text == text
+
+
+def test_a_run_ends_though_another_thread_or_task_leaves_it_than_entered_it(place):
+    run = holdfast.run("test-mission", store=place, run_id="run-1")
+    run.__enter__()
+    with ThreadPoolExecutor(1) as threads:
+        threads.submit(run.__exit__, None, None, None).result()
+    assert state_of(place).status == "finished"
+
+    async def by_two_tasks():
+        run = holdfast.arun("test-mission", store=place, run_id="run-2")
+        await asyncio.create_task(run.__aenter__())
+        await asyncio.create_task(run.__aexit__(None, None, None))
+
+    asyncio.run(by_two_tasks())
+    with holdfast.open_store(place, read_only=True) as store:
+        assert holdfast.read_state(store, "run-2").status == "finished"
+    assert not any(thread.name.startswith("keeper") for thread in threading.enumerate())
 
 
 def test_a_live_run_hears_a_message_once(place):
