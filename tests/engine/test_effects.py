@@ -602,6 +602,10 @@ def test_125_names_keys_and_policies_that_make_no_sense_have_no_effect(face, sto
         "a secret": lambda: face(store, "pay", world.act, 5, key=TOKEN),
         "an argument": lambda: face(store, "pay", world.act, object(), policy="once"),
         "a result type": lambda: face(store, "pay", unreadable, policy="once"),
+        "too many arguments": lambda: face(store, "pay", world.act, 5, 6, 7, policy="once"),
+        "too few arguments": lambda: face(store, "pay", world.act, policy="once"),
+        "no such parameter": lambda: face(store, "pay", world.act, 5, colour="red", policy="once"),
+        "a probe of something else": lambda: face(store, "pay", world.act, 5, probe=lambda: True),
     }
     for what, call in refused.items():
         store._runs.clear()
@@ -666,6 +670,30 @@ def test_an_act_without_a_key_parameter_is_not_given_one(store):
     with holdfast.run("m", store=store, run_id=RUN) as run:
         assert run.effect("pay", lambda order: order + 1, 5, policy="keyed", key="k") == 6
         assert run.effect("ship", lambda order, key: [order, key], 5, key="mine", policy="keyed") == [5, "mine"]
+
+
+def put(key, value):
+    return [key, value]
+
+
+def positional(key, /, value):
+    return [key, value]
+
+
+@pytest.mark.parametrize(
+    ("act", "given"),
+    [
+        (put, ("a", 1)),
+        (positional, ("a", 1)),
+        (partial(put, "a"), (1,)),
+        (partial(put, key="a"), ()),
+    ],
+    ids=["by position", "only by position", "held", "held by name"],
+)
+def test_a_key_of_the_author_s_own_is_left_as_it_is(store, act, given):
+    named = {} if given else {"value": 1}
+    with holdfast.run("m", store=store, run_id=RUN) as run:
+        assert run.effect("put", act, *given, **named) == ["a", 1]
 
 
 def test_a_repetition_gets_the_key_of_the_first_time(face, store):
@@ -839,6 +867,17 @@ def test_transactional_is_committed_with_its_events(face, database):
     assert sold(face, database, till) == {"rows": 1}
     assert kinds(database) == [e.RunStarted, e.EffectStarted, e.EffectFinished, e.RunFinished]
     assert till_of(database) == [5] and till.calls == 1
+
+
+def test_the_key_of_a_transactional_effect_names_what_it_is_given_beside_the_sql(face, database):
+    till = Till(database)
+    face(database, "pay", till.pay, 5, policy="transactional", key="order-{order}")
+    with opened(database) as store:
+        assert list(holdfast.read_state(store, RUN).effects) == ["order-5"]
+    make = holdfast.effect(policy="transactional", name="pay/{order}")(lambda sql, order: order)
+    with holdfast.run("other", store=database, run_id="run-2") as run:
+        assert make(6) == 6
+        assert [effect.step_id for effect in run.state.effects.values()] == ["pay/6"]
 
 
 @pytest.mark.parametrize("when", ["before", "after"])

@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import functools
+import pathlib
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import msgspec
@@ -162,6 +164,59 @@ def test_only_a_declared_type_that_says_more_than_plain_data_is_used():
         forms.declared_result("step s", declaring(list[int] | tuple[int, int]))
 
 
+class Node(msgspec.Struct):
+    name: str
+    next: Node | None = None
+    data: dict[str, Any] = {}
+    anything: object = None
+
+
+class Shelf(msgspec.Struct):
+    nodes: list[Node]
+    at: pathlib.Path | None = None
+
+
+@pytest.mark.parametrize(
+    ("kind", "part"),
+    [
+        (list[pathlib.Path], "Path"),
+        (pathlib.Path | None, "Path"),
+        (Shelf, "Path"),
+        (dict[str, list[Shelf]], "Path"),
+        (tuple[int, Opaque], "Opaque"),
+        (dict[int, str], "keys that are not text"),
+        (list[dict[tuple[int, int], str]], "keys that are not text"),
+    ],
+)
+def test_a_part_of_a_declared_type_that_could_not_be_kept_is_refused_before_the_step_runs(place, kind, part):
+    ran = []
+
+    def work():
+        ran.append(1)
+
+    work.__annotations__ = {"return": kind}
+    with pytest.raises(Unstorable, match=rf"has no JSON form \({part}\)"), opened(place) as run:
+        run.step("s", work)
+    assert not ran
+
+
+@pytest.mark.parametrize("kind", [Node, list[Node], dict[str, Node], dict[str | int, str], set[int], list[Any]])
+def test_a_declared_type_that_can_be_kept_is_used(kind):
+    assert forms.declared_result("step s", declaring(kind)) == kind
+
+
+def by_position(a, /, **more):
+    return [a, more]
+
+
+def test_arguments_of_one_name_are_two(place):
+    with opened(place) as run:
+        assert run.step("s", by_position, 1, a=2) == [1, {"a": 2}]
+        run.sleep(0, name="rest")
+    with pytest.raises(NotResumable), opened(place, accept=True) as run:
+        run.step("s", by_position, 3, a=2)
+
+
 def test_a_result_has_a_limit(monkeypatch):
     monkeypatch.setattr(forms, "MAX_OUTPUT", 10)
     forms.check_size("step s", b"x" * 10)
@@ -305,6 +360,8 @@ def test_answers_left_for_a_run_are_heard_when_it_goes_on_and_the_rest_is_passed
     for kind, body in (
         ("answer", "no JSON"),
         ("answer", answered("Another?", "yes")),
+        ("answer", answered("Publish?", "maybe")),
+        ("answer", answered("Publish?", "")),
         ("whatever", "?"),
         ("answer", answered("Publish?", "no")),
         ("answer", answered("Publish?", "yes")),
@@ -315,6 +372,40 @@ def test_answers_left_for_a_run_are_heard_when_it_goes_on_and_the_rest_is_passed
     assert kinds(place).count("question_answered") == 1
     with holdfast.open_store(place) as store:
         assert [message.body for message in store.messages("run-1", 0)] == [answered("Publish?", "yes")]
+
+
+def test_an_empty_answer_is_passed_over_where_any_text_will_do(place):
+    with pytest.raises(holdfast.Stopped, match="awaiting_answer"), opened(place) as run:
+        run.ask("Which?")
+    post(place, "answer", answered("Which?", ""))
+    post(place, "answer", answered("Which?", "that"))
+    with opened(place) as run:
+        assert run.ask("Which?") == "that"
+
+
+def test_a_question_of_many_lines_is_known_by_its_first(place):
+    text = "\n  Publish this?  \n- old\n+ new\n"
+    with opened(place, prompt=lambda text, choices: "no") as run:
+        assert run.ask(text, ["yes", "no"]) == "no"
+    assert state_of(place).questions["Publish this?"].text == text
+
+
+def test_a_run_ends_though_another_thread_or_task_leaves_it_than_entered_it(place):
+    run = holdfast.run("test-mission", store=place, run_id="run-1")
+    run.__enter__()
+    with ThreadPoolExecutor(1) as threads:
+        threads.submit(run.__exit__, None, None, None).result()
+    assert state_of(place).status == "finished"
+
+    async def by_two_tasks():
+        run = holdfast.arun("test-mission", store=place, run_id="run-2")
+        await asyncio.create_task(run.__aenter__())
+        await asyncio.create_task(run.__aexit__(None, None, None))
+
+    asyncio.run(by_two_tasks())
+    with holdfast.open_store(place, read_only=True) as store:
+        assert holdfast.read_state(store, "run-2").status == "finished"
+    assert not any(thread.name.startswith("keeper") for thread in threading.enumerate())
 
 
 def test_a_live_run_hears_a_message_once(place):

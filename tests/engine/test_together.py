@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -64,6 +65,23 @@ def test_one_log_has_one_append_on_its_way_at_a_time(store):
     asyncio.run(everything())
     assert store.head("run-1").seq == 21
     assert verify_run(store, "run-1").findings == ()
+
+
+def test_what_is_recorded_never_waits_for_the_threads_of_others(store):
+    log = begun(store, 1)
+
+    async def everything():
+        loop = asyncio.get_running_loop()
+        loop.set_default_executor(ThreadPoolExecutor(1))
+        shared = Together(store)
+
+        def in_a_thread():
+            return asyncio.run_coroutine_threadsafe(shared.record(log, NoteRecorded(text="a")), loop).result(20)
+
+        await asyncio.to_thread(in_a_thread)
+
+    asyncio.run(everything())
+    assert store.head("run-1").seq == 2
 
 
 def test_each_gets_its_own_outcome(store):

@@ -49,7 +49,7 @@ def effect(
     def decorate(inner: Callable[P, R]) -> Callable[P, R]:
         @wraps(inner)
         def once(*args: P.args, **kwargs: P.kwargs) -> R:
-            called = name_of(inner, name, args, kwargs)
+            called = name_of(inner, name, args, kwargs, policy == "transactional")
             return current_run().effect(called, inner, *args, policy=policy, probe=probe, key=key, **kwargs)  # type: ignore[no-any-return]
 
         return once
@@ -65,7 +65,9 @@ def current_run() -> Any:
     return run
 
 
-def name_of(work: Callable[..., Any], template: str | None, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
+def name_of(
+    work: Callable[..., Any], template: str | None, args: tuple[Any, ...], kwargs: dict[str, Any], lent: bool = False
+) -> str:
     called = getattr(work, "__qualname__", type(work).__name__).replace("<locals>.", "")
-    given = forms.given(f"step {called}", work, args, kwargs)
+    given = forms.given(f"step {called}", work, args, kwargs, lent)
     return business_key(template, given) if template else f"{called}/{digest_of(given)[:16]}"

@@ -102,7 +102,7 @@ class Effects:
         key: str | None,
         probe: Callable[..., Any] | None,
     ) -> Deed:
-        what = f"effect {name}"
+        what, lent = f"effect {name}", policy == "transactional"  # its act is lent a way to run SQL
         if isinstance(act, Ready):
             arguments = act.arguments
             check_plain(arguments)
@@ -110,7 +110,7 @@ class Effects:
             look: Callable[..., Any] | None = act.probe
             declared = None
         else:
-            arguments = forms.given(what, act, args, kwargs)
+            arguments = forms.given(what, act, args, kwargs, lent)
             work, look, declared = act, probe, forms.declared_result(what, act)
         self._check_begun(what, work)
         clean = self._book.log.redact.body(canonical(arguments))
@@ -118,13 +118,17 @@ class Effects:
         chosen = policy or getattr(act, "policy", None) or ("probed" if look is not None else "once")
         _check_policy(what, chosen, look is not None)
         whole = self._key(name, key, arguments, given)
-        ready = isinstance(act, Ready)
+        if isinstance(act, Ready):
+            call, see = partial(work, whole), None if look is None else partial(look, whole)
+        else:
+            call = _bound(f"The act of {what}", work, args, kwargs, whole, lent)
+            see = None if look is None else _bound(f"The probe of {what}", look, args, kwargs, whole)
         return Deed(
             name,
             whole,
             chosen,
-            partial(work, whole) if ready else _bound(work, args, kwargs, whole),
-            None if look is None else partial(look, whole) if ready else _bound(look, args, kwargs, whole),
+            call,
+            see,
             forms.again(arguments) if len(clean) <= forms.MAX_ARGUMENTS else None,
             given,
             declared,
@@ -366,8 +370,14 @@ def _check_inline(what: str, value: Any) -> None:
         raise TooLarge(what, len(body), forms.MAX_INLINE, advice="It has to stand in the event; give back less.")
 
 
-def _bound(work: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any], key: str) -> partial[Any]:
-    return partial(work, *args, **kwargs, **({"key": key} if forms.takes_key(work) and "key" not in kwargs else {}))
+def _bound(
+    what: str, work: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any], key: str, lent: bool = False
+) -> partial[Any]:
+    """The call to be made, with the key if it is wanted. Refuses one that cannot be made."""
+    wants_key = "key" not in kwargs and forms.takes_key(work, lent + len(args))
+    call = partial(work, *args, **kwargs, **({"key": key} if wants_key else {}))
+    forms.check_call(what, partial(work, *(None,) * lent, *args, **call.keywords))
+    return call
 
 
 def _check_policy(what: str, policy: Policy, probed: bool) -> None:

@@ -5,7 +5,7 @@ A value that could not be read back is refused with the place and a way out; not
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache, lru_cache, partial
 from types import CodeType, FunctionType
 from typing import Any, get_type_hints
@@ -13,7 +13,7 @@ from typing import Any, get_type_hints
 import msgspec
 
 from holdfast.core.canonical import digest, encode_sorted
-from holdfast.core.errors import HoldfastError, NotCanonical, TooLarge, shown
+from holdfast.core.errors import HoldfastError, NotCanonical, TooLarge, UsageError, shown
 from holdfast.core.named import NamedTuple
 from holdfast.core.plain import EXACT, are_surely_plain, check_plain
 
@@ -23,6 +23,7 @@ MAX_OUTPUT = 16 * 1024 * 1024
 _ATOMS = frozenset({str, int, float, bool, type(None)})
 CO_GENERATOR, CO_COROUTINE, CO_ASYNC_GENERATOR = 0x20, 0x80, 0x200  # as `inspect` has them, which is slow to load
 _tuple = tuple.__new__  # what a NamedTuple does in the end, without its frame
+_NO_KEYS = frozenset({"IntType", "FloatType", "BoolType", "NoneType", "TupleType", "VarTupleType", "FrozenSetType"})
 _LOOSE = frozenset({Any, object, dict, list, str, int, float, bool, None, type(None), "return"})
 
 
@@ -94,9 +95,11 @@ def _shape(work: Callable[..., Any]) -> Shape:
     return Shape(names, _declared_type(work), _source_hash(work))
 
 
-def given(what: str, work: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-    """The arguments by name, as plain data."""
-    return named(what, shape_of(work).names, args, kwargs)
+def given(
+    what: str, work: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any], lent: bool = False
+) -> dict[str, Any]:
+    """The arguments by name, as plain data. What is `lent` to the function is its first parameter, and none of them."""
+    return named(what, shape_of(work).names[lent:], args, kwargs)
 
 
 def named(what: str, names: tuple[str, ...], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
@@ -106,8 +109,8 @@ def named(what: str, names: tuple[str, ...], args: tuple[Any, ...], kwargs: Mapp
     given: dict[str, Any] = {}
     for at, value in enumerate(args):
         given[names[at] if at < len(names) else str(at)] = value if type(value) in _ATOMS else _plain(value)
-    for name, value in kwargs.items():
-        given[name] = value if type(value) in _ATOMS else _plain(value)
+    for name, value in kwargs.items():  # one that can only be given by position may have the name of another
+        given[name if name not in given else f"**{name}"] = value if type(value) in _ATOMS else _plain(value)
     try:
         check_plain(given)
     except NotCanonical as error:
@@ -212,9 +215,26 @@ def _storable(declared: Any) -> Any:
         kinds = msgspec.inspect.type_info(declared)
     except (TypeError, NotImplementedError) as error:
         return f"its declared type {_named(declared)} has no JSON form ({str(error).splitlines()[0].rstrip('.')})"
-    if isinstance(kinds, msgspec.inspect.CustomType):
-        return f"its declared type {_named(declared)} has no JSON form"
-    return declared
+    part = next(_formless(kinds, set()), None)
+    if part is None:
+        return declared
+    return f"its declared type {_named(declared)} has no JSON form" + (f" ({part})" if part != _named(declared) else "")
+
+
+def _formless(kind: Any, seen: set[int]) -> Iterator[str]:
+    """The parts of a type, however deep, that have no JSON form."""
+    if id(kind) in seen:
+        return
+    seen.add(id(kind))
+    if isinstance(kind, msgspec.inspect.CustomType) and kind.cls is not object:
+        yield _named(kind.cls)
+    if isinstance(getattr(kind, "key_type", None), tuple(getattr(msgspec.inspect, name) for name in _NO_KEYS)):
+        yield "keys that are not text"
+    for name in kind.__struct_fields__:
+        parts = getattr(kind, name)
+        for part in parts if isinstance(parts, tuple) else (parts,):
+            if isinstance(part, (msgspec.inspect.Type, msgspec.inspect.Field)):
+                yield from _formless(part, seen)
 
 
 def _named(declared: Any) -> str:
@@ -241,12 +261,31 @@ def _inner(work: Callable[..., Any]) -> Callable[..., Any]:
     return getattr(work, "__func__", work)
 
 
-def takes_key(work: Callable[..., Any]) -> bool:
-    """Whether it has a parameter called `key` for the effect's key."""
+def takes_key(work: Callable[..., Any], given: int = 0) -> bool:
+    """Whether it has a parameter called `key` for the effect's key, which none of so many arguments by position fills."""
+    while isinstance(work, partial):
+        if "key" in work.keywords:
+            return False
+        given, work = given + len(work.args), work.func
     code = getattr(_inner(work), "__code__", None)
     if not isinstance(code, CodeType):
         return False
-    return "key" in code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+    filled = min(given + hasattr(work, "__func__"), code.co_argcount)
+    open_ones = slice(max(filled, code.co_posonlyargcount), code.co_argcount + code.co_kwonlyargcount)
+    return "key" in code.co_varnames[open_ones]
+
+
+def check_call(what: str, call: partial[Any]) -> None:
+    """Refuse what a function cannot be called with, before anything says that it was. Others know that by themselves."""
+    inner = _inner(call)
+    if type(inner) is not FunctionType or hasattr(inner, "__signature__"):
+        return
+    from inspect import signature  # slow to load
+
+    try:
+        signature(call.func, follow_wrapped=False).bind(*call.args, **call.keywords)
+    except TypeError as error:
+        raise UsageError(f"{what} cannot be called with what it is given: {error}.") from None
 
 
 def is_begun_by_a_call(work: Callable[..., Any], awaited: bool) -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from contextvars import ContextVar, Token
 from importlib import import_module
 from types import TracebackType
@@ -86,7 +87,10 @@ class LiveRun:
 
     def _forget(self) -> None:
         if self._token is not None:
-            CURRENT.reset(self._token)
+            with suppress(
+                ValueError
+            ):  # it is left by another thread or task than it was entered by, which never knew it
+                CURRENT.reset(self._token)
             self._token = None
 
     @property

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Coroutine
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
 from holdfast.core.events import Event
@@ -33,6 +34,8 @@ class Together:
         self._sent: asyncio.Future[list[Exception | None]] | None = None
         self._committing: asyncio.Task[None] | None = None
         self._lent: set[RunLog] = set()
+        # not the thread pool of the loop: all of that may be at work that waits for what is to be written here
+        self._writer = ThreadPoolExecutor(1, "holdfast-write")
 
     def record(self, log: RunLog, *events: Event) -> Coroutine[Any, Any, RunState]:
         """Append events, all or none. Durable when this returns."""
@@ -112,7 +115,7 @@ class Together:
         for _, log, _ in drafts:
             log.busy = True  # others of this loop may look at its state meanwhile
         try:
-            self._sent = asyncio.get_running_loop().run_in_executor(None, self._outcomes, appends)
+            self._sent = asyncio.get_running_loop().run_in_executor(self._writer, self._outcomes, appends)
             return await self._sent
         finally:
             for _, log, _ in drafts:

@@ -62,7 +62,7 @@ class Waits:
         book = self._book
         yield from book.boundary()
         check_text("A question", text)
-        question_id = name or text[:80].strip()
+        question_id = name or _first_line(text[:80])
         book.claim(question_id)
         known = book.state.questions.get(question_id)
         if known is None:
@@ -142,8 +142,17 @@ class Waits:
                 raise (yield from book.stop("cancelled", requested.by, first=(requested,)))
             if message.kind == ANSWER and (answer := read_answer(message)) is not None:
                 known = book.state.questions.get(answer.question_id)
-                if known is not None and known.answer is None and not known.expired:
+                if known is not None and _can_answer(known, answer.answer):
                     yield partial(book.record, answer)
+
+
+def _first_line(text: str) -> str:
+    return next((line.strip() for line in text.splitlines() if line.strip()), "")
+
+
+def _can_answer(known: QuestionState, text: str) -> bool:
+    is_open = known.answer is None and not known.expired
+    return is_open and (text in known.choices if known.choices else text != "")
 
 
 def _check_choices(choices: Sequence[object], default: str | None) -> None:
