@@ -17,7 +17,7 @@ COPY = ROOT / ".mutate"
 COPIED = ("src", "tests/core", "tests/__init__.py", "tests/conftest.py", "docs", "pyproject.toml")
 # Which tests know a module; the most important modules first.
 TESTS: dict[str, tuple[str, ...]] = {
-    "rules": ("test_state.py", "test_rules.py"),
+    "rules": ("test_state.py", "test_rules.py", "test_repo_rules.py"),
     "state": ("test_state.py", "test_rules.py"),
     "moves": ("test_moves.py",),
     "wire": ("test_wire.py",),
@@ -34,8 +34,8 @@ TESTS: dict[str, tuple[str, ...]] = {
     "values": ("test_values.py",),
     "errors": ("test_errors.py",),
     "redact": ("test_redact.py",),
-    "secret_search": ("test_redact.py",),
-    "secret_names": ("test_redact.py",),
+    "secret_search": ("test_secret_search.py",),
+    "secret_names": ("test_secret_names.py",),
     "secret_forms": ("test_secret_forms.py",),
     "exchange": ("test_exchange.py", "test_exchange_reader.py"),
     "batches": ("test_batches.py",),
@@ -66,6 +66,11 @@ TESTS: dict[str, tuple[str, ...]] = {
     "setting_kinds": ("test_settings.py",),
     "sha": ("test_sha.py",),
     "acts": ("test_acts.py",),
+    "gates": ("test_gates.py", "test_plan.py"),
+    "strictness": ("test_checkpoint.py",),
+    "named": ("test_named.py",),
+    "mentions": ("test_mentions.py",),
+    "secret_fields": ("test_secret_fields.py",),
 }
 # These read the source text, which is not itself while it is broken, start a process of their own, or read other pages.
 # The last ones only measure time.

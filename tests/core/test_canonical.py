@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from holdfast.core import canonical as module
 from holdfast.core.canonical import canonical, digest, digest_of, is_simple
 from holdfast.core.errors import NotCanonical, TooLarge
-from holdfast.core.plain import MAX_DEPTH, check_plain
+from holdfast.core.plain import MAX_DEPTH, are_surely_plain, check_plain
 
 EXACT = 2**53 - 1
 
@@ -276,3 +276,14 @@ def test_simple_data_has_the_same_form_by_the_short_way(value):
 def test_data_that_is_not_simple_goes_the_long_way(value):
     assert not is_simple(value)
     assert canonical(value) == rfc8785.dumps(value)
+
+
+@pytest.mark.parametrize("values", [[], ["a", "", 0, None], [2**53 - 1, -(2**53 - 1)]])
+def test_short_plain_values_are_known_without_a_closer_look(values):
+    assert are_surely_plain(values)
+
+
+@pytest.mark.parametrize("value", ["é", "\ud800", 2**53, -(2**53), 1.0, True, [], {}, b"a", Text("a"), Level.LOW])
+def test_one_value_that_is_not_so_simple_calls_for_a_closer_look(value):
+    assert not are_surely_plain([value])
+    assert not are_surely_plain(["a", value, "b"])

@@ -418,5 +418,6 @@ def test_each_level_can_loosen_and_tighten():
 @pytest.mark.parametrize("level", LEVELS)
 def test_a_strictness_that_is_none_is_refused_and_not_skipped(level, value):
     """Behaviour 40: a typing error must not loosen a gate."""
-    with pytest.raises(UsageError, match=f"^The strictness of the {level} must be off, medium or max, not "):
+    told = rf"^The strictness of the {level} must be off, medium or max, not {value!r}\.$"
+    with pytest.raises(UsageError, match=told):
         effective_strictness(**{level: value})

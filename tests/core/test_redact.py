@@ -574,6 +574,21 @@ def test_a_quote_that_closes_one_value_never_opens_the_next():
     assert clean == 'password="[redacted:password]"' * 20 + 'password="'
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        'f(password=rb"hunter1",token="hunter2")',
+        "password = Rb'hunter1'\npwd = 'hunter2'",
+        'password=\\"hunter1\npwd=hunter2',
+        'password=\\\\\\"hunter1\ntoken="hunter2"',
+    ],
+)
+def test_a_secret_right_behind_a_quoted_one_is_taken_however_that_was_opened(text):
+    clean = REDACTOR.text(text)
+    assert "hunter" not in clean and clean.count("[redacted:") == 2
+    assert REDACTOR.text(clean) == clean
+
+
 def test_user_and_host_of_an_address_stay():
     assert (
         REDACTOR.text("postgres://bob:hunter2@db.example:5432/app")

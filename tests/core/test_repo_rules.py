@@ -76,6 +76,12 @@ def test_a_repository_that_was_moved_takes_its_milestones_and_what_was_given_up_
     assert state.given_up == {"v": "/new"}
 
 
+def test_what_was_given_up_in_another_repository_stays_there():
+    given_up = (CheckpointStarted(checkpoint_id="v", repo="/else"), CheckpointAbandoned(checkpoint_id="v", why="gone"))
+    state = after(SEEN, *given_up, EnvironmentSeen(artifact="f", repo="/new", formerly="/r"))
+    assert state.given_up == {"v": "/else"}
+
+
 def test_the_last_scope_is_the_one_that_counts():
     first = ScopeDeclared(repo="/r", allow=("src/**",), before="b", since="s")
     known = after(SEEN, first, ScopeDeclared(repo="/r", deny=("docs/**",), before="c", since="t")).repositories["/r"]

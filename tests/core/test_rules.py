@@ -114,6 +114,14 @@ LEFT: dict[str, tuple[tuple[Event, ...], RunState]] = {
         begun(
             steps={"b": StepState(seq=2, since=1), "a": StepState(seq=3, since=1)},
             steps_open={"b": 1, "a": 1}, spent=Spent(attempts=2), seq=3)),
+    "a step that was not announced, while another goes on": (
+        (StepStarted(step_id="b"), StepFinished(step_id="a", input_hash="in")),
+        begun(
+            steps={"b": StepState(seq=2, since=1), "a": StepState("finished", 1, None, "in", seq=3, ended=3)},
+            steps_open={"b": 1}, steps_done=1, spent=Spent(attempts=2), seq=3)),
+    "as much spent as a log holds": (
+        (BudgetSpent(tokens=1, money=1.0), BudgetSpent(tokens=2**53 - 2, money=2.0**53 - 2)),
+        begun(spent=Spent(tokens=2**53 - 1, money=2.0**53 - 1), seq=3)),
     "two announced steps that end": (
         (StepStarted(step_id="a"), StepStarted(step_id="b"), StepFinished(step_id="a"), StepFinished(step_id="b")),
         begun(
@@ -219,6 +227,14 @@ SAID: dict[str, tuple[tuple[Event, ...], Event, str, str]] = {
     "open work": ((STEP, *MANY, EFFECT), RunFinished(), "run_finished", "these are still open: a, b, c, d, e"),
     "a finished step": (
         (STEP, StepFinished(step_id="a")), StepStarted(step_id="a", attempt=2), "step_started", "step a is already finished"),
+    "a finished step, finished at once": (
+        (STEP, StepFinished(step_id="a")), StepFinished(step_id="a", input_hash="in"), "step_finished",
+        "step a is already finished"),
+    "a first attempt at once, after the first": (
+        (STEP, StepFailed(step_id="a", error="e")), StepFinished(step_id="a", input_hash="in"), "step_finished",
+        "step a comes to attempt 2, not 1"),
+    "a second attempt at once, without a first": (
+        (), StepFinished(step_id="a", attempt=2, input_hash="in"), "step_finished", "step a comes to attempt 1, not 2"),
     "an attempt": ((STEP,), StepStarted(step_id="a", attempt=3), "step_started", "step a comes to attempt 2, not 3"),
     "an end that is not open": ((), StepFinished(step_id="a"), "step_finished", "attempt 1 of step a is not open"),
     "a failure that is not open": (
@@ -255,6 +271,12 @@ SAID: dict[str, tuple[tuple[Event, ...], Event, str, str]] = {
     "the end of no sleep": ((), SleepEnded(sleep_id="z"), "sleep_ended", "sleep z is not going on"),
     "less than nothing": ((), BudgetSpent(tokens=-1), "budget_spent", "what was spent cannot be less than nothing"),
     "less than no money": ((), BudgetSpent(money=-0.01), "budget_spent", "what was spent cannot be less than nothing"),
+    "more tokens than a log holds": (
+        (BudgetSpent(tokens=1),), BudgetSpent(tokens=2**53 - 1), "budget_spent",
+        "what was spent is no number that a log can hold"),
+    "more money than a log holds": (
+        (BudgetSpent(money=2.0),), BudgetSpent(money=2.0**53 - 2), "budget_spent",
+        "what was spent is no number that a log can hold"),
 }  # fmt: skip
 
 

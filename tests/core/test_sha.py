@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import sys
 
 import pytest
 
@@ -27,6 +28,11 @@ def test_only_large_data_loads_what_is_quicker_for_it(monkeypatch, size, loaded)
 
 def test_what_is_for_many_is_loaded_once():
     assert of_many() is of_many() is hashlib.sha256
+
+
+def test_a_python_without_openssl_hashes_many_with_its_own(monkeypatch):
+    monkeypatch.setitem(sys.modules, "_hashlib", None)
+    assert of_many.__wrapped__()(b"h" * 9).hexdigest() == hexdigest(b"h" * 9)
 
 
 @pytest.mark.parametrize("seq", [1, 999, 1000, 1001, 10**6])

@@ -12,6 +12,7 @@ from holdfast.core.spec import (
     SpecError,
     Task,
     TaskRef,
+    batches_behind,
     changes,
     changes_since,
     digest_of,
@@ -196,3 +197,15 @@ def test_what_came_since_a_checkpoint_is_told_with_its_title_in_the_order_of_the
     found = changes_since(Checkpoint(completed=(TaskRef("T1"),)), tasks)
     assert found == ["T1 was removed.", "T9 was added: Nine.", "T10 was added."]
     assert changes_since(Checkpoint(branch="x"), tasks) == [], "it names no task, so nobody knows which are new"
+
+
+@pytest.mark.parametrize(
+    ("last", "behind"),
+    [("3", 3), ("012-review", 12), ("batch-3", 0), ("", 0), (None, 0), ("-1", 0), ("9999999999", 999999999)],
+)
+def test_the_number_of_a_batch_is_what_its_name_begins_with(last, behind):
+    assert batches_behind(Checkpoint(last_batch=last)) == behind
+
+
+def test_without_a_checkpoint_no_batch_was_done_before():
+    assert batches_behind(None) == 0

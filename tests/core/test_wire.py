@@ -30,7 +30,7 @@ from holdfast.core.events import (
 )
 from holdfast.core.state import fold
 from holdfast.core.values import Record
-from holdfast.core.wire import GENESIS, MAX_EVENT_BYTES, Plainly, check_chain, decode, encode
+from holdfast.core.wire import GENESIS, MAX_EVENT_BYTES, Plainly, check_chain, decode, encode, encode_body
 
 AT, OP = "2026-01-02T03:04:05.678901Z", "0" * 32
 
@@ -433,3 +433,15 @@ def test_no_flipped_bit_of_a_body_goes_unseen(data):
 
 def test_nothing_is_taken_out_where_nothing_is_to_be_redacted():
     assert Plainly().body(b"a secret") == b"a secret" and not Plainly().glance(b"a secret")
+
+
+def test_a_body_by_itself_is_that_of_the_record_and_is_refused_like_it():
+    for event in (NoteRecorded(text="é"), Extension(kind="x_mine", data={"n": 1})):
+        assert encode_body(event) == sealed(event).body
+    room = MAX_EVENT_BYTES - len(encode_body(NoteRecorded(text="")))
+    assert len(encode_body(NoteRecorded(text="a" * room))) == MAX_EVENT_BYTES
+    with pytest.raises(TooLarge) as caught:
+        encode_body(NoteRecorded(text="a" * (room + 1)))
+    assert (caught.value.size, caught.value.limit) == (MAX_EVENT_BYTES + 1, MAX_EVENT_BYTES)
+    with pytest.raises(NotCanonical, match="lone surrogate"):
+        encode_body(NoteRecorded(text="\ud800"))

@@ -229,6 +229,7 @@ def shown(kind: str) -> str:
 
 _NAME_BEFORE = rb"[A-Za-z0-9_.-]*$"
 _LINE_LEAD = rb"(?:^|[\n]|\\+n)[\s+>*#-]*(?:(?:export|set|setx|ENV|env|ARG|declare -x)\s+)?$"
+_PREFIXES = b"bBrRfFuU"  # of a string in a line of code
 _QUOTES = rb"(\\*)([\"'`\n])"
 _STRING_LEAD = rb"(?:^|[\s(\[{=,+])(\\*[\"'`])[A-Za-z ]{0,60}$"
 _BLANK_TO_FILL = rb"<[A-Za-z0-9 _.-]{1,60}>"
@@ -274,7 +275,8 @@ def _quoted(data: bytes, name: tuple[int, int], opening: tuple[int, int], kind: 
     named_alike = data[name[0] : name[1]].lower() == data[start:end].lower()
     if named_alike or harmless(kind, value) or _is_tiny(kind, value):
         return None
-    return Assignment(name[0], start, end, shown(kind), end + opening[1] - opening[0])
+    closing = data[opening[0] : start].lstrip(_PREFIXES)
+    return Assignment(name[0], start, end, shown(kind), end + len(closing) if data.startswith(closing, end) else end)
 
 
 def _is_tiny(kind: str, value: str) -> bool:
@@ -284,7 +286,7 @@ def _is_tiny(kind: str, value: str) -> bool:
 
 def _is_prompt(data: bytes, floor: int, name: tuple[int, int], opening: tuple[int, int]) -> bool:
     """In `input("Your password: ")` the quote after the name closes a string."""
-    quote = data[opening[0] : opening[1]].lstrip(b"bBrRfFuU")
+    quote = data[opening[0] : opening[1]].lstrip(_PREFIXES)
     found = bytes_pattern(_STRING_LEAD).search(data[max(floor, name[0] - _BACK) : name[0]])
     return found is not None and found.group(1) == quote and quote[-1:] not in data[name[1] : opening[0]]
 

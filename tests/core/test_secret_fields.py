@@ -1,0 +1,147 @@
+"""Names that hold secrets only where data is: which they are, which values under them are none, and where a text holds them."""
+
+from __future__ import annotations
+
+import pytest
+
+from holdfast.core.secret_fields import LOGIN, command_after, in_text, kind_in_data
+from holdfast.core.secret_names import Assignment
+
+SECRET = "a1b2c3d4"
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("pass", "password"),
+        ("PASS", "password"),
+        ("passwords", "password"),
+        ("db_passwords", "password"),
+        ("secrets", "secret"),
+        ("CLIENT_SECRETS", "secret"),
+        ("api_keys", "api_key"),
+        ("apiKeys", "api_key"),
+        ("private_keys", "private_key"),
+        ("secret_access_keys", "aws_secret_key"),
+        ("secret_keys", "api_key"),
+        ("tokens", None),
+        ("cookies", None),
+        ("bypass", None),
+        ("passes", None),
+        ("secret", None),
+        ("secretss", None),
+        ("secrets_of", None),
+        ("", None),
+    ],
+)
+def test_a_name_holds_secrets_where_it_is_a_field(name, kind):
+    assert kind_in_data(name, SECRET) == kind
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "",
+        "None",
+        "***",
+        "${DB_PASSWORD}",
+        "str",
+        "required",
+        "passed",
+        "FAIL",
+        "skipped",
+        "100 %",
+        "99.5%",
+        "3 of 4",
+        "12/12 tests",
+        "5 tests passed",
+        "DB_PASSWORD",
+        "A_B2",
+        "db_password",
+        "the_client_secret",
+        "/etc/passwd",
+    ],
+)
+def test_what_is_no_secret_under_such_a_name_stays(value):
+    assert kind_in_data("pass", value) is None
+
+
+@pytest.mark.parametrize("value", [SECRET, "two words", "Passed!", "A2", "A_b", "1234567", "password-1", "1.23456"])
+def test_all_else_under_such_a_name_is_one(value):
+    assert kind_in_data("pass", value) == "password"
+
+
+def test_the_name_of_a_secret_is_told_by_its_last_eighty_characters():
+    assert kind_in_data("pass", "x" * 72 + "_token") is None
+    assert kind_in_data("pass", "y" * 200 + "_db_password") is None
+    assert kind_in_data("pass", "password" + "_" + "z" * 80) == "password"
+    assert kind_in_data("pass", "dbpassword") == "password"
+
+
+def found(text: bytes, is_list: bool, place: int = 0, name: tuple[int, int] = (1, 5)) -> list[Assignment]:
+    return list(in_text(text, 7, name, is_list, place))
+
+
+def test_one_string_is_taken_from_quote_to_quote_and_what_comes_after_it_is_left():
+    text = b'"pass": "a1b2c3d4", "e5f6g7h8"'
+    assert found(text, False, 7) == [Assignment(7, 9, 17, "password", 18)]
+    assert found(text, True, 7) == [Assignment(7, 9, 17, "password", 18), Assignment(7, 21, 29, "password", 30)]
+
+
+def test_of_a_list_what_is_no_secret_is_passed_over_and_the_rest_goes():
+    text = b'"pass": "passed", \'e5f6g7h8\'\n,"q1'
+    assert found(text, True, 7) == [
+        Assignment(7, 19, 27, "password", 28),
+        Assignment(7, 31, 33, "password", 34),
+    ]
+    assert found(text, False, 7) == []
+
+
+def test_a_list_ends_where_no_string_follows():
+    text = b'"pass": "a1b2c3d4"], "e5f6g7h8"'
+    assert [one.start for one in found(text, True, 7)] == [9]
+    assert found(b'"pass": 5', True, 7) == [] == found(b'"pass"', False, 6)
+
+
+def test_a_string_that_is_escaped_in_a_text_ends_at_a_quote_escaped_as_deeply():
+    text = rb"\"pass\": [\"a1b2\\\"c3\",\n \"e5f6g7h8\"]"
+    taken = [text[one.start : one.end] for one in found(text, True, 11, (2, 6))]
+    assert taken == [rb"a1b2\\\"c3", b"e5f6g7h8"]
+
+
+def test_bytes_that_are_no_text_are_a_secret_too():
+    text = b'"pass": "\xff\xfe\xff"'
+    assert found(text, False, 7) == [Assignment(7, 9, 12, "password", 13)]
+
+
+@pytest.mark.parametrize(
+    ("items", "reached"),
+    [
+        (["docker", "login"], True),
+        (["/usr/bin/docker", "login", "-u", "bob"], True),
+        (["podman", "login"], True),
+        (["nerdctl", "login"], True),
+        (["buildah", "login"], True),
+        (["sshpass"], True),
+        (["/usr/bin/sshpass", "x"], True),
+        (["sudo", "docker", "login"], True),
+        (["docker", "run", "login"], False),
+        (["docker", "/bin/login"], False),
+        (["login"], False),
+        (["docker"], False),
+        (["dockerd", "login"], False),
+        (["docker/", "login"], False),
+        (["docker", "podman", "login"], True),
+    ],
+)
+def test_a_command_takes_a_password_once_it_is_about_to_sign_in(items, reached):
+    command = ""
+    for item in items:
+        command = command_after(command, item)
+    assert (command == LOGIN) == reached
+
+
+def test_what_leads_nowhere_begins_anew():
+    assert command_after("docker", "run") == "" == command_after("", "login")
+    assert command_after("", "/usr/bin/docker") == "docker"
+    assert command_after(LOGIN, "anything") == LOGIN
