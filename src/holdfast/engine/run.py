@@ -87,9 +87,7 @@ class LiveRun:
 
     def _forget(self) -> None:
         if self._token is not None:
-            with suppress(
-                ValueError
-            ):  # it is left by another thread or task than it was entered by, which never knew it
+            with suppress(ValueError):  # another thread or task leaves it than entered it, and never knew it
                 CURRENT.reset(self._token)
             self._token = None
 
