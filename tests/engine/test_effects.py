@@ -23,6 +23,7 @@ from holdfast.app import write_run
 from holdfast.core import events as e
 from holdfast.core.errors import ArtifactDamaged, BadInput, NotFound, TooLarge, UsageError
 from holdfast.core.wire import decode
+from holdfast.engine import forms
 from holdfast.engine import run as run_module
 from holdfast.engine.forms import MAX_INLINE, Unstorable
 from holdfast.engine.stopping import NameClash
@@ -902,6 +903,20 @@ def test_transactional_that_raises_never_happened(face, database):
     with pytest.raises(BadInput):
         sold(face, database, till)
     assert till_of(database) == []
+
+
+def test_transactional_in_a_log_that_has_its_arguments_by_earlier_names_is_not_done_again(face, database, monkeypatch):
+    till, given = Till(database), forms.given
+    with monkeypatch.context() as earlier:
+        earlier.setattr(forms, "given", lambda what, work, args, kwargs, lent=False: given(what, work, args, kwargs))
+        once = holdfast.effect(policy="transactional")(till.pay)
+        assert face(database, "pay", till.pay, 5, policy="transactional") == {"rows": 1}
+        with holdfast.run("other", store=database, run_id="run-2"):
+            assert once(6) == {"rows": 2}
+    assert face(database, "pay", till.pay, 5, policy="transactional") == {"rows": 1}
+    with holdfast.run("other", store=database, run_id="run-2"):
+        assert once(6) == {"rows": 2}
+    assert till_of(database) == [5, 6] and till.calls == 2
 
 
 def test_transactional_is_not_done_again(face, database):

@@ -69,5 +69,9 @@ def name_of(
     work: Callable[..., Any], template: str | None, args: tuple[Any, ...], kwargs: dict[str, Any], lent: bool = False
 ) -> str:
     called = getattr(work, "__qualname__", type(work).__name__).replace("<locals>.", "")
-    given = forms.given(f"step {called}", work, args, kwargs, lent)
-    return business_key(template, given) if template else f"{called}/{digest_of(given)[:16]}"
+    what = f"step {called}"
+    if template:
+        return business_key(template, forms.given(what, work, args, kwargs, lent))
+    return (
+        f"{called}/{digest_of(forms.given(what, work, args, kwargs))[:16]}"  # as it is in the logs of earlier versions
+    )

@@ -115,6 +115,8 @@ class Effects:
         self._check_begun(what, work)
         clean = self._book.log.redact.body(canonical(arguments))
         given = self._hash(name, arguments, clean)
+        if lent and not isinstance(act, Ready):
+            given = self._as_named_before(name, forms.given(what, act, args, kwargs), given)
         chosen = policy or getattr(act, "policy", None) or ("probed" if look is not None else "once")
         _check_policy(what, chosen, look is not None)
         whole = self._key(name, key, arguments, given)
@@ -142,6 +144,12 @@ class Effects:
         if known is None or known.arguments_hash == given or not self._drifting.was_given(known.seq, arguments):
             return given
         return known.arguments_hash
+
+    def _as_named_before(self, name: str, arguments: Any, given: str) -> str:
+        """Logs of earlier versions have these one name off, the first by that of what is lent. They were given the same."""
+        known = self._book.state.effects.get(self._last.get(name, ""))
+        before = digest(self._book.log.redact.body(canonical(arguments)))
+        return before if known is not None and known.arguments_hash == before else given
 
     def _check_begun(self, what: str, work: Callable[..., Any]) -> None:
         """Its intent would be on record, and nobody could say what became of it, though nothing was done."""
