@@ -19,7 +19,7 @@ from holdfast.adapters.git.merging import merge
 from holdfast.adapters.git.repo import GitWorkspace
 from holdfast.adapters.git.trees import TaskTrees
 from holdfast.adapters.git.ws_desk import look_again, open_desk, turn
-from holdfast.adapters.probes import git_runner
+from holdfast.adapters.probes import git_place, git_runner
 from holdfast.adapters.probes.common import EffectError
 from holdfast.adapters.probes.git import GitCommit
 from holdfast.adapters.probes.programs import find_program
@@ -270,7 +270,7 @@ def test_files_of_settings_that_are_not_small_and_ordinary_are_left_to_git(kit, 
     if kind == "pipe":
         path.unlink()
         os.mkfifo(path)
-        assert git_runner.read_configs(None, kit.environ) is None
+        assert git_place.read_configs(None, kit.environ) is None
         return
     assert value_of(kit, "holdfast.test") == value_of(kit, "holdfast.test") == ["x"]
     assert asked.count("config") == 2
@@ -313,8 +313,8 @@ def test_what_git_said_of_a_broken_repository_is_not_remembered(kit):
 
 
 def test_a_home_that_depends_on_the_folder_is_left_to_git(kit):
-    assert git_runner.read_configs(None, {"HOME": "somewhere"}) is None
-    assert git_runner.read_configs(None, {}) is None
+    assert git_place.read_configs(None, {"HOME": "somewhere"}) is None
+    assert git_place.read_configs(None, {}) is None
 
 
 def test_the_tree_of_a_commit_is_asked_for_once(kit, asked):

@@ -40,7 +40,8 @@ from holdfast.adapters.git.ws_refs import change_ref
 from holdfast.adapters.git.ws_scan import shown
 from holdfast.adapters.paths import real_path
 from holdfast.adapters.probes.common import EffectError
-from holdfast.adapters.probes.git_runner import Git, check_id, complaint, find_repository
+from holdfast.adapters.probes.git_place import find_repository
+from holdfast.adapters.probes.git_runner import Git, check_id, complaint
 from holdfast.core.errors import NotFound, UsageError
 from holdfast.core.named import NamedTuple
 
