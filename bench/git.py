@@ -9,7 +9,8 @@ import time
 
 from holdfast.adapters.git.workspace import DEFAULT
 from holdfast.adapters.git.ws_whole import take_whole
-from holdfast.adapters.probes.git_runner import Git, find_repository
+from holdfast.adapters.probes.git_place import find_repository
+from holdfast.adapters.probes.git_runner import Git
 
 FILES, CHANGED, ROUNDS = 10_000, 20, 15
 NOW = "2026-01-02T03:04:05Z"

@@ -5,7 +5,8 @@ import subprocess
 import time
 
 from holdfast.adapters.git.history import find
-from holdfast.adapters.probes.git_runner import Git, find_repository
+from holdfast.adapters.probes.git_place import find_repository
+from holdfast.adapters.probes.git_runner import Git
 from holdfast.core.position import Known
 from holdfast.core.subjects import with_trailers
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import subprocess
 
-from holdfast.adapters.probes.git_runner import Git, find_repository
+from holdfast.adapters.probes.git_place import find_repository
+from holdfast.adapters.probes.git_runner import Git
 
 
 class Kit:

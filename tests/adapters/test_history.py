@@ -12,7 +12,8 @@ import pytest
 from holdfast.adapters.git import history_log, history_patches
 from holdfast.adapters.git.history import facts_of, find, patch_id_of
 from holdfast.adapters.git.sidecars import read_all, write
-from holdfast.adapters.probes.git_runner import Git, find_repository
+from holdfast.adapters.probes.git_place import find_repository
+from holdfast.adapters.probes.git_runner import Git
 from holdfast.core.position import Known
 from holdfast.core.sidecar import Sidecar
 from holdfast.core.subjects import with_trailers

@@ -410,7 +410,8 @@ def test_a_process_killed_between_keeping_and_installing_leaves_a_hook_that_work
 WORK = """
 import sys
 from holdfast.adapters.git import hooks, ignoring
-from holdfast.adapters.probes.git_runner import Git, find_repository
+from holdfast.adapters.probes.git_place import find_repository
+from holdfast.adapters.probes.git_runner import Git
 git = Git(find_repository(sys.argv[1]), {"HOME": sys.argv[2], "PATH": sys.argv[3]})
 print("begun", flush=True)
 while True:

@@ -13,13 +13,13 @@ import pytest
 
 from holdfast.adapters import syncing
 from holdfast.adapters.git import content as git_content
-from holdfast.adapters.git import ws_gather
+from holdfast.adapters.git import workspace, ws_gather
 from holdfast.adapters.git.content import content_of, looking
 from holdfast.adapters.git.merging import merge
 from holdfast.adapters.git.repo import GitWorkspace
 from holdfast.adapters.git.trees import TaskTrees
-from holdfast.adapters.git.ws_desk import look_again, turn
-from holdfast.adapters.probes import git_runner
+from holdfast.adapters.git.ws_desk import look_again, open_desk, turn
+from holdfast.adapters.probes import git_place, git_runner
 from holdfast.adapters.probes.common import EffectError
 from holdfast.adapters.probes.git import GitCommit
 from holdfast.adapters.probes.programs import find_program
@@ -270,7 +270,7 @@ def test_files_of_settings_that_are_not_small_and_ordinary_are_left_to_git(kit, 
     if kind == "pipe":
         path.unlink()
         os.mkfifo(path)
-        assert git_runner.read_configs(None, kit.environ) is None
+        assert git_place.read_configs(None, kit.environ) is None
         return
     assert value_of(kit, "holdfast.test") == value_of(kit, "holdfast.test") == ["x"]
     assert asked.count("config") == 2
@@ -313,8 +313,8 @@ def test_what_git_said_of_a_broken_repository_is_not_remembered(kit):
 
 
 def test_a_home_that_depends_on_the_folder_is_left_to_git(kit):
-    assert git_runner.read_configs(None, {"HOME": "somewhere"}) is None
-    assert git_runner.read_configs(None, {}) is None
+    assert git_place.read_configs(None, {"HOME": "somewhere"}) is None
+    assert git_place.read_configs(None, {}) is None
 
 
 def test_the_tree_of_a_commit_is_asked_for_once(kit, asked):
@@ -411,6 +411,62 @@ def test_objects_are_synced_once_and_again_when_they_are_written_again(kit, sync
         file.write(data)
     sync()
     assert sorted(synced) == sorted([first[0], os.path.dirname(first[0]), objects])
+
+
+@pytest.fixture
+def since(kit, monkeypatch):
+    """From when on the objects were looked at, each time, counted from when the desk was laid out; 0 is everything."""
+    looked = []
+    monkeypatch.setattr(workspace, "_SYNCED", {})
+    monkeypatch.setattr(workspace, "sync_objects", lambda objects, since_ns, clock: looked.append(since_ns))
+    return looked
+
+
+def test_what_was_there_when_the_last_desk_was_laid_out_is_looked_at_once(kit, since):
+    for _ in range(2):
+        with open_desk(kit.runner(), "one") as first:
+            workspace.sync(first)
+        with open_desk(kit.runner(), "two") as second:
+            workspace.sync(second)
+        assert since[-1] == first.began_ns
+    assert since[0] == since[1] - MINUTE
+
+
+def test_what_was_written_on_a_desk_is_looked_at_though_another_was_laid_out_later(kit, since):
+    with open_desk(kit.runner(), "one") as first, open_desk(kit.runner(), "two") as second:
+        second.began_ns += 1000
+        workspace.sync(second)
+        workspace.sync(first)
+    assert since[-1] == first.began_ns - MINUTE
+
+
+def test_a_clock_that_was_set_back_or_a_sync_that_failed_is_not_built_on(kit, since, monkeypatch):
+    with open_desk(kit.runner(), "one") as desk:
+        workspace.sync(desk)
+    with open_desk(kit.runner(), "two") as later:
+        later.began_ns -= 10 * MINUTE  # it was laid out after the clock was set back
+        workspace.sync(later)
+        assert since[-1] == later.began_ns - MINUTE
+        later.began_ns += 20 * MINUTE  # the clock was set back since
+        workspace.sync(later)
+        assert since[-1] == 0
+    monkeypatch.setattr(workspace, "_SYNCED", {})
+    with open_desk(kit.runner(), "three") as desk:
+        monkeypatch.setattr(workspace, "sync_objects", lambda *all: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            workspace.sync(desk)
+    assert not workspace._SYNCED
+
+
+def test_other_objects_in_the_same_place_are_looked_at_anew(kit, since):
+    with open_desk(kit.runner(), "one") as desk:
+        workspace.sync(desk)
+        objects = kit.top / ".git" / "objects"
+        shutil.copytree(objects, kit.top / ".git" / "copy")
+        shutil.move(objects, kit.top / ".git" / "old")
+        shutil.move(kit.top / ".git" / "copy", objects)
+        workspace.sync(desk)
+    assert since == [desk.began_ns - MINUTE] * 2
 
 
 def test_what_was_changed_at_the_very_time_that_the_clock_still_shows_is_synced_again(kit, synced, sync, monkeypatch):

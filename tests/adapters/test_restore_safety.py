@@ -14,7 +14,7 @@ from holdfast.adapters.git import restore, ws_alone, ws_desk
 from holdfast.adapters.git.restore import RestoreRefused, in_place, into_worktree, preview
 from holdfast.adapters.git.workspace import Policy, WorkspaceError, kept, take
 from holdfast.adapters.git.ws_intent import Intent, discard, over, unfinished
-from holdfast.adapters.probes.git_runner import find_repository
+from holdfast.adapters.probes.git_place import find_repository
 from holdfast.core.errors import HoldfastError
 from tests.adapters.git_kit import Kit
 from tests.adapters.probes.killing import in_child

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from holdfast.adapters.git.repo import GitWorkspace
-from holdfast.adapters.probes.git_runner import find_repository, plain_head
+from holdfast.adapters.probes.git_place import find_repository, plain_head
 from tests.adapters.git_kit import Kit
 
 

@@ -29,7 +29,8 @@ from holdfast.adapters.git.workspace import (
 )
 from holdfast.adapters.git.ws_objects import NotASnapshot
 from holdfast.adapters.probes.common import EffectError
-from holdfast.adapters.probes.git_runner import Git, find_repository
+from holdfast.adapters.probes.git_place import find_repository
+from holdfast.adapters.probes.git_runner import Git
 from holdfast.core.errors import InvalidId, NotFound, UsageError
 from tests.adapters.git_kit import Kit
 

@@ -11,7 +11,8 @@ import pytest
 from holdfast.adapters.git import workspace
 from holdfast.adapters.git.restore import in_place, into_worktree, preview
 from holdfast.adapters.git.workspace import REFS, WorkspaceError, changed, diff, keep, kept, read, take
-from holdfast.adapters.probes.git_runner import Git, find_repository
+from holdfast.adapters.probes.git_place import find_repository
+from holdfast.adapters.probes.git_runner import Git
 from tests.adapters.git_kit import Kit
 from tests.adapters.probes.conftest import environ, git, repo
 from tests.adapters.probes.test_git_hostile import canaries, fired, hostile, program

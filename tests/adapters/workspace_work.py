@@ -9,7 +9,8 @@ from pathlib import Path
 
 from holdfast.adapters.git.restore import in_place
 from holdfast.adapters.git.workspace import keep, kept, read, take
-from holdfast.adapters.probes.git_runner import Git, find_repository
+from holdfast.adapters.probes.git_place import find_repository
+from holdfast.adapters.probes.git_runner import Git
 from holdfast.testing.crashlab.workload import Verdict
 
 NOW = "2026-01-02T03:04:05Z"

@@ -21,7 +21,8 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from holdfast.adapters.paths import real_path
-from holdfast.adapters.probes.git_runner import Git, find_repository
+from holdfast.adapters.probes.git_place import find_repository
+from holdfast.adapters.probes.git_runner import Git
 from holdfast.adapters.probes.programs import Limits, search_path
 from holdfast.core.fingerprint import VERSION, Fingerprint, make
 

@@ -15,7 +15,8 @@ from typing import TypeVar
 from holdfast.adapters.git import hooks, ignoring, worktrees, ws_intent
 from holdfast.adapters.git.repo import GitWorkspace
 from holdfast.adapters.probes.common import EffectError
-from holdfast.adapters.probes.git_runner import Git, complaint, find_repository
+from holdfast.adapters.probes.git_place import find_repository
+from holdfast.adapters.probes.git_runner import Git, complaint
 from holdfast.core.errors import BadFile, HoldfastError
 from holdfast.engine.health import FAIL, OK, WARN, Finding, what_to_do
 

@@ -13,7 +13,8 @@ import pytest
 
 from holdfast.adapters.probes import EffectError, GitBranch, GitCommit, GitPush, GitTag
 from holdfast.adapters.probes.git_config import FIXED, LOCAL, overrides, parse_settings
-from holdfast.adapters.probes.git_runner import Git, find_repository
+from holdfast.adapters.probes.git_place import find_repository
+from holdfast.adapters.probes.git_runner import Git
 
 _HOOKS = (
     "applypatch-msg commit-msg fsmonitor-watchman post-applypatch post-checkout post-commit post-index-change post-merge "

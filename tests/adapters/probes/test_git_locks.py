@@ -10,7 +10,8 @@ import pytest
 
 from holdfast.adapters.probes.git import GitCommit
 from holdfast.adapters.probes.git_locks import clear_forsaken, is_git_at_work
-from holdfast.adapters.probes.git_runner import Git, find_repository
+from holdfast.adapters.probes.git_place import find_repository
+from holdfast.adapters.probes.git_runner import Git
 
 MAIN = "refs/heads/main"
 BEFORE = ("HEAD.lock", f"{MAIN}.lock")

@@ -8,7 +8,8 @@ from typing import Literal
 
 from holdfast.adapters.git.plain_files import Folder, Plain, opened
 from holdfast.adapters.probes.common import EffectError, hold
-from holdfast.adapters.probes.git_runner import Git, complaint, find_repository
+from holdfast.adapters.probes.git_place import find_repository
+from holdfast.adapters.probes.git_runner import Git, complaint
 from holdfast.adapters.probes.programs import Finished
 from holdfast.core.errors import BadFile, HoldfastError
 from holdfast.core.named import NamedTuple

@@ -15,8 +15,9 @@ from holdfast.adapters.git.ws_whole import take_whole
 from holdfast.adapters.paths import real_path
 from holdfast.adapters.probes.common import EffectError
 from holdfast.adapters.probes.git_commit import CommitEffect, NothingToCommit
+from holdfast.adapters.probes.git_place import find_repository, plain_head
 from holdfast.adapters.probes.git_ref import refuse_unfinished
-from holdfast.adapters.probes.git_runner import Git, find_repository, plain_head
+from holdfast.adapters.probes.git_runner import Git
 from holdfast.core.errors import HoldfastError, UsageError
 from holdfast.core.guards import Touched
 from holdfast.core.position import Known, Position

@@ -39,7 +39,8 @@ from holdfast.adapters.git.ws_put import is_put, put_index
 from holdfast.adapters.git.ws_scan import GITLINK, KINDS, Change
 from holdfast.adapters.paths import real_path
 from holdfast.adapters.probes.git_locks import wait_for_index
-from holdfast.adapters.probes.git_runner import Git, complaint, find_repository
+from holdfast.adapters.probes.git_place import find_repository
+from holdfast.adapters.probes.git_runner import Git, complaint
 from holdfast.core.errors import HoldfastError, UsageError
 from holdfast.core.named import NamedTuple
 

@@ -25,7 +25,7 @@ from holdfast.adapters.git.repo import GitWorkspace
 from holdfast.adapters.git.task_ignored import ignored, move_aside
 from holdfast.adapters.git.task_place import TreeRefused, is_worktree, link, plain, registered
 from holdfast.adapters.git.task_record import Record, check_name
-from holdfast.adapters.git.workspace import EARLIER_NS, NotASnapshot, object_format
+from holdfast.adapters.git.workspace import NotASnapshot, object_format, sync
 from holdfast.adapters.git.ws_desk import (
     Desk,
     WorkspaceError,
@@ -40,8 +40,8 @@ from holdfast.adapters.git.ws_refs import change_ref
 from holdfast.adapters.git.ws_scan import shown
 from holdfast.adapters.paths import real_path
 from holdfast.adapters.probes.common import EffectError
-from holdfast.adapters.probes.git_runner import Git, check_id, complaint, find_repository
-from holdfast.adapters.syncing import sync_objects
+from holdfast.adapters.probes.git_place import find_repository
+from holdfast.adapters.probes.git_runner import Git, check_id, complaint
 from holdfast.core.errors import NotFound, UsageError
 from holdfast.core.named import NamedTuple
 
@@ -215,7 +215,7 @@ class TaskTrees:
             with open_desk(self._there(record), "collect") as desk:
                 found = content_of(desk, record.base, record.links)
                 sha = _commit(desk, record, found)
-                sync_objects(desk.place.objects, desk.began_ns - EARLIER_NS, desk.folder)
+                sync(desk)
             self._keep(name, sha)
         self._known[sha] = Collected(sha, found.tree, record.base, _moved(record, found), found.left_out)
         return self.git.know_tree(sha, found.tree)

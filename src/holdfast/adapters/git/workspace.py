@@ -67,6 +67,9 @@ __all__ = [
 ]
 
 EARLIER_NS = 60 * 10**9  # what others wrote in the last minute may not be on the disk yet
+_SYNCED: dict[
+    tuple[int, int], int
+] = {}  # by the folder of objects: until when, by its clock, all of them are on the disk
 DEFAULT = Policy()
 _NONE = b"none"
 
@@ -113,7 +116,7 @@ def take_at(desk: Desk, checkpoint_id: str, seconds: int, policy: Policy) -> Sna
     sha = maker.commit(found.tree, parents, seconds, _message(checkpoint_id, found))
     desk.run("unpack-objects", "-q", stdin=maker.pack())
     desk.git.know_tree(sha, found.tree)
-    _sync(desk, facts)
+    sync(desk, facts)
     if found.reusable:
         _remember(desk, found, checkpoint_id, sha, beside, held)
     ignored = tuple(map(os.fsdecode, found.ignored))
@@ -217,12 +220,20 @@ def _message(checkpoint_id: str, found: Gathered) -> bytes:
     return b"Workspace of checkpoint %s\n\n%s" % (checkpoint_id.encode(), trailers)
 
 
-def _sync(desk: Desk, facts: Facts | None) -> None:
-    """Ours, and what the user's own git wrote lately without syncing it: the snapshot stands on both."""
-    since = max(desk.began_ns - EARLIER_NS, facts.synced_ns if facts else 0)
+def sync(desk: Desk, facts: Facts | None = None) -> None:
+    """Ours, and what the user's own git wrote lately without syncing it: what is made of them stands on both.
+
+    What was there when the last desk was laid out is on the disk; where the clock was set back since, nobody knows when that was.
+    """
+    folder = os.stat(desk.place.objects)
+    place = folder.st_dev, folder.st_ino
+    known = _SYNCED.get(place, 0)
+    known = known if known <= desk.began_ns else 0
+    since = max(desk.began_ns - EARLIER_NS, facts.synced_ns if facts else 0, known)
     os.utime(desk.folder)
     is_clock_back = os.lstat(desk.folder).st_mtime_ns < desk.began_ns
     sync_objects(desk.place.objects, 0 if is_clock_back else min(since, desk.began_ns), desk.folder)
+    _SYNCED[place] = desk.began_ns
 
 
 def _remember(

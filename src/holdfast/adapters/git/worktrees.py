@@ -8,7 +8,8 @@ from collections.abc import Mapping, Sequence
 
 from holdfast.adapters.paths import real_path
 from holdfast.adapters.probes.common import EffectError
-from holdfast.adapters.probes.git_runner import Git, complaint, find_repository
+from holdfast.adapters.probes.git_place import find_repository
+from holdfast.adapters.probes.git_runner import Git, complaint
 from holdfast.core.named import NamedTuple
 
 GONE = "its folder is gone. If you moved it, run `git worktree repair` in it; if not, let git forget it"

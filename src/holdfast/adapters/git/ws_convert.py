@@ -12,7 +12,8 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from holdfast.adapters.git.ws_desk import Desk
 from holdfast.adapters.git.ws_scan import KEPT_AS_IT_IS, NOT_KEPT, joined, shown
 from holdfast.adapters.paths import real_path
-from holdfast.adapters.probes.git_runner import Git, Repository
+from holdfast.adapters.probes.git_place import Repository
+from holdfast.adapters.probes.git_runner import Git
 
 ATTRIBUTES = ("text", "eol", "crlf", "filter", "ident", "working-tree-encoding")
 SOURCE = b".gitattributes"

@@ -17,7 +17,8 @@ from contextlib import contextmanager, suppress
 from holdfast.adapters.ledger import read_all, write_all
 from holdfast.adapters.paths import real_path
 from holdfast.adapters.probes.common import EffectError, wait_for
-from holdfast.adapters.probes.git_runner import Git, Repository, complaint
+from holdfast.adapters.probes.git_place import Repository
+from holdfast.adapters.probes.git_runner import Git, complaint
 from holdfast.adapters.probes.programs import Finished, Limits
 from holdfast.core.errors import HoldfastError, UsageError
 from holdfast.core.named import NamedTuple

@@ -16,7 +16,8 @@ from holdfast.adapters.git.ws_convert import attribute_files
 from holdfast.adapters.git.ws_desk import Desk, IndexFile, make_file, stamp_of
 from holdfast.adapters.git.ws_touched import touched
 from holdfast.adapters.ledger import read_all
-from holdfast.adapters.probes.git_runner import Git, Repository
+from holdfast.adapters.probes.git_place import Repository
+from holdfast.adapters.probes.git_runner import Git
 from holdfast.core.named import NamedTuple
 
 REFS = "refs/holdfast/checkpoints/"

@@ -8,7 +8,8 @@ from itertools import islice
 
 from holdfast.adapters.git.ws_scan import STATUS, Own, changes_of, parse_status, shown
 from holdfast.adapters.paths import real_path
-from holdfast.adapters.probes.git_runner import Git, Repository
+from holdfast.adapters.probes.git_place import Repository
+from holdfast.adapters.probes.git_runner import Git
 from holdfast.core.errors import HoldfastError
 from holdfast.core.stops import snippet
 

@@ -14,15 +14,10 @@ from typing import Any, ClassVar, Literal
 from holdfast.adapters.paths import real_path
 from holdfast.adapters.probes.common import EffectError
 from holdfast.adapters.probes.git_commit import CommitEffect
+from holdfast.adapters.probes.git_place import find_repository
 from holdfast.adapters.probes.git_push import GitPush
 from holdfast.adapters.probes.git_ref import TRAILER, Environ, RefEffect, check_message, with_trailer
-from holdfast.adapters.probes.git_runner import (
-    SECONDS,
-    Git,
-    check_id,
-    check_place,
-    find_repository,
-)
+from holdfast.adapters.probes.git_runner import SECONDS, Git, check_id, check_place
 from holdfast.core.canonical import digest, digest_of
 from holdfast.core.values import Answer
 

@@ -11,8 +11,9 @@ from typing import Any
 
 from holdfast.adapters.probes.common import PATIENCE, EffectError, hold, mark_of
 from holdfast.adapters.probes.git_index import Stage, left_behind, mend
+from holdfast.adapters.probes.git_place import find_repository
 from holdfast.adapters.probes.git_ref import TRAILER, Environ, RefEffect, check_message, refuse_unfinished, with_trailer
-from holdfast.adapters.probes.git_runner import SECONDS, Git, check_id, check_place, find_repository
+from holdfast.adapters.probes.git_runner import SECONDS, Git, check_id, check_place
 from holdfast.core.named import NamedTuple
 from holdfast.core.values import Answer
 

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 
 from holdfast.adapters.paths import real_path
-from holdfast.adapters.probes.git_runner import Repository
+from holdfast.adapters.probes.git_place import Repository
 from holdfast.core.named import NamedTuple
 
 WHILE = 1.0  # seconds; a git that lives holds such a lock for a moment

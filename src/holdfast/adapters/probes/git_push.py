@@ -17,17 +17,8 @@ from typing import Any, ClassVar, Literal
 
 from holdfast.adapters.paths import real_path
 from holdfast.adapters.probes.common import EffectError, check_key, mark_of, sure
-from holdfast.adapters.probes.git_runner import (
-    SECONDS,
-    Git,
-    RemoteGit,
-    Repository,
-    check_id,
-    check_place,
-    check_ref,
-    complaint,
-    find_repository,
-)
+from holdfast.adapters.probes.git_place import Repository, find_repository
+from holdfast.adapters.probes.git_runner import SECONDS, Git, RemoteGit, check_id, check_place, check_ref, complaint
 from holdfast.core.errors import UsageError
 from holdfast.core.values import Answer
 

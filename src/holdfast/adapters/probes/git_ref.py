@@ -9,7 +9,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from holdfast.adapters.probes.common import PATIENCE, EffectError, at_rest, check_key, hold, sure
-from holdfast.adapters.probes.git_runner import Git, Repository, check_ref, find_repository
+from holdfast.adapters.probes.git_place import Repository, find_repository
+from holdfast.adapters.probes.git_runner import Git, check_ref
 from holdfast.core.errors import UsageError
 from holdfast.core.values import Answer
 
