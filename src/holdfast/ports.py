@@ -240,8 +240,8 @@ class Workspace(Protocol):
     def unexplained(self, commit: str) -> int:
         """How many commits that changed something came after this one, up to HEAD, and say nothing of a checkpoint."""
 
-    def environment(self) -> dict[str, str]:
-        """Interpreter, package managers, lockfiles, agents and the base branch, as names and digests."""
+    def environment(self, before: Mapping[str, str] = ...) -> dict[str, str]:
+        """Interpreter, package managers, lockfiles, agents and base branches, those of `before` too, as names and digests."""
 
 
 # --- what running a spec needs

@@ -993,11 +993,12 @@ def test_a_base_branch_that_changed_the_same_file_is_named_until_it_is_merged(re
     assert (found["drift"], found["verdict"]) == ("base", "go")
 
 
+@pytest.mark.parametrize("name", ["trunk", "of-our-own/production"])
 @pytest.mark.parametrize("when", ["before the run goes on", "while it works"])
-def test_a_base_branch_that_moved_and_was_renamed_is_named_all_the_same(repo, when):
+def test_a_base_branch_that_moved_and_was_renamed_is_named_all_the_same(repo, when, name):
     def moves():
         on_main(repo, "readme.txt", "theirs\n")
-        git(repo, "branch", "-m", "main", "trunk")
+        git(repo, "branch", "-m", "main", name)
 
     with pytest.raises(Crash), opened(repo) as run:
         place = run.workspace(str(repo))

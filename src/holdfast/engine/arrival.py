@@ -112,7 +112,8 @@ class Arrival:
 
     def fingerprint(self, before: str | None = None, tree: str | None = None) -> str:
         """The artifact that holds what surrounds the repository now; its base branches stay as they were until merged."""
-        now, was = self._workspace.environment(), read_artifact(self._book, before) or {}
+        was = read_artifact(self._book, before) or {}
+        now = self._workspace.environment(was)
         now |= {} if tree is None else {TREE: tree}
         was |= self._workspace.renamed(was, now)
         for name in now.keys() & was.keys():

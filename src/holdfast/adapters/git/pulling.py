@@ -54,3 +54,15 @@ def changed_in(git: Git, commits: Collection[str]) -> set[str]:
     argv = ("log", "--no-walk", "--stdin", "--format=", "--name-only", "--no-renames", "-z")
     listing = git(*argv, stdin="".join(f"{sha}\n" for sha in sorted(commits)).encode())
     return {os.fsdecode(name) for name in listing.split(b"\0") if name}
+
+
+def renamed_to(git: Git, ref: str) -> str | None:
+    """The branch that a branch became: git writes that down, and what was written follows the branch."""
+    assert git.place is not None
+    logs, said = os.path.join(git.place.common, "logs"), f"\tBranch: renamed {ref} to ".encode()
+    for folder, _, names in os.walk(os.path.join(logs, "refs", "heads")):
+        for path in (os.path.join(folder, name) for name in names):
+            with open(path, "rb") as file:
+                if said in file.read():
+                    return os.path.relpath(path, logs)
+    return None

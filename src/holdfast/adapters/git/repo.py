@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 
 from holdfast.adapters import fingerprint
 from holdfast.adapters.git import history, hooks, mirrors, pulling, sidecars, touched, workspace, ws_odd
@@ -252,7 +253,7 @@ class GitWorkspace:
         imported: bool = False,
     ) -> Seen:
         head, branch = self.where()
-        changed, environment = self.changed(), self.environment()
+        changed, environment = self.changed(), self.environment(before or {})
         theirs = {(one.checkpoint_id, one.sha) for one in records}
         more = [one for one in self.known() if (one.checkpoint_id, one.sha) not in theirs]
         position = self.find(run_id, [*records, *more], legacy=legacy, imported=imported)
@@ -317,19 +318,27 @@ class GitWorkspace:
         trees = {workspace.plain_tree_of(self.git, sha) for sha in candidates if self.has(sha)}
         return bool(trees) and workspace.tree_now(self.git) in trees
 
-    def environment(self) -> dict[str, str]:
-        bases = {f"{BASE}{ref}": tip for ref, tip in self._bases().items()}
+    def environment(self, before: Mapping[str, str] = MappingProxyType({})) -> dict[str, str]:
+        known = [name.removeprefix(BASE) for name in before if name.startswith(f"{BASE}refs/heads/")]
+        bases = {f"{BASE}{ref}": tip for ref, tip in self._bases(known).items()}
         return {**fingerprint.take(self.top, self._environ, own=self._agents(self.top)), **bases}
 
-    def _bases(self) -> dict[str, str]:
-        """The branches that work comes from and goes back to, each with its commit; not the one that is checked out."""
+    def _bases(self, known: Sequence[str] = ()) -> dict[str, str]:
+        """The branches that work comes from and goes back to, or once did, each with its commit; not the one checked out."""
         here = self.git.head_ref()
-        rows = self.git("for-each-ref", f"--format={_TIP}", "--end-of-options", *BASES, *([here] if here else []))
-        found = [os.fsdecode(row).split(" ") for row in rows.splitlines()]
+        found = self._tips([*BASES, *known, *([here] if here else [])])
+        gone = {*known} - {ref for ref, _, _ in found}
+        if new := [*filter(None, (pulling.renamed_to(self.git, ref) for ref in gone))]:
+            found += self._tips(new)
         tips = {ref: tip for ref, tip, _ in found if ref != here}
         upstream = next((theirs for ref, _, theirs in found if ref == here), "")
         tip = self.git.value_of(upstream) if upstream else None
         return tips if tip is None else {**tips, upstream: tip}
+
+    def _tips(self, names: Sequence[str]) -> list[list[str]]:
+        """Name, commit and upstream of those of the branches that are there."""
+        rows = self.git("for-each-ref", f"--format={_TIP}", "--end-of-options", *names)
+        return [os.fsdecode(row).split(" ") for row in rows.splitlines()]
 
     def _overlap(
         self, before: Mapping[str, str], now: Mapping[str, str], base: str | None
