@@ -282,3 +282,35 @@ def test_perform_returns_the_code_of_a_verb(capsys):
     assert perform(["stops", "complete"]) == 0
     assert perform(["stops", "nothing_known"]) == 66
     assert "complete" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("command", "reason"),
+    [
+        ("export run-1 - >&-", "usage_error"),
+        ("show run-1 1 --raw >&-", "usage_error"),
+        ("export run-1 - >/dev/full", "store_full"),
+        ("log run-1 >/dev/full", "store_full"),
+        ("status --json >/dev/full", "store_full"),
+    ],
+)
+def test_output_that_goes_nowhere_is_no_success(holdfast, make_run, command, reason):
+    make_run("run-1")
+    line = f"{sys.executable} -m holdfast {command}"
+    done = subprocess.run(
+        ["/bin/sh", "-c", line], env=holdfast.environment(), capture_output=True, text=True, check=False
+    )
+    assert done.returncode == stops.exit_code(reason), done.stderr
+    assert done.stderr and "Traceback" not in done.stderr
+
+
+def test_an_export_whose_reader_goes_away_is_no_success(holdfast, make_run):
+    make_run("run-1", steps=2000)
+    process = holdfast.start("export", "run-1", "-")
+    assert process.stdout is not None and process.stderr is not None
+    assert "holdfast_export" in process.stdout.readline()
+    process.stdout.close()
+    with process.stderr:
+        said = process.stderr.read()
+    assert process.wait(timeout=20) == stops.exit_code("bad_input")
+    assert "standard output" in said and "Traceback" not in said

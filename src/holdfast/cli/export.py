@@ -10,11 +10,14 @@ from itertools import count
 import click
 
 from holdfast import app
-from holdfast.cli.output import emit, escape, json_option, run_argument, say
+from holdfast.cli.output import check_open, emit, escape, json_option, run_argument, say
 from holdfast.cli.render import on_terminal, watched
 from holdfast.core.errors import UsageError
 from holdfast.engine import transfer
+from holdfast.engine.whole_file import file_errors
 from holdfast.ports import Head, Store
+
+CUT_OFF = "What has arrived is not whole; import refuses it."
 
 
 @click.command()
@@ -37,6 +40,8 @@ def command(run: str, file: str, force: bool, as_json: bool) -> None:
 def check_output(file: str, as_json: bool) -> None:
     if file == "-" and as_json:
         raise UsageError("The export itself goes to standard output, so --json has no place there.")
+    if file == "-":
+        check_open()
     if file == "-" and on_terminal():
         raise UsageError("Stored text may do anything to a terminal.", advice="Name a file, or use a pipe.")
 
@@ -45,9 +50,9 @@ def write(store: Store, head: Head, file: str, force: bool) -> transfer.Exported
     with closing(counter("Exporting", head.seq)) as steps:
         if file != "-":
             return transfer.export_file(store, head.run_id, file, force, lambda seq: next(steps))
-        done = transfer.export_run(store, head.run_id, sys.stdout.buffer, lambda seq: next(steps))
-        sys.stdout.buffer.flush()
-        return done
+        # a reader that goes away early leaves half a run behind, and that is no success
+        with file_errors("standard output", CUT_OFF), open(sys.stdout.fileno(), "wb", closefd=False) as out:
+            return transfer.export_run(store, head.run_id, out, lambda seq: next(steps))
 
 
 def counter(label: str, total: int | None) -> Generator[int, None, None]:

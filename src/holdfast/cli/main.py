@@ -6,6 +6,7 @@ all the time, does not wait for the parser of arguments to load.
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 from collections.abc import Sequence
@@ -15,9 +16,10 @@ from typing import NoReturn, TextIO
 from holdfast.cli.output import emit, escape, line_of, warn
 from holdfast.cli.overview import show_status
 from holdfast.core import stops
-from holdfast.core.errors import BadFile, HoldfastError
+from holdfast.core.errors import BadFile, HoldfastError, StoreFull
 
 QUICK = {("status",): False, ("status", "--json"): True}
+FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 IN_LINES = frozenset({"log"})  # verbs whose JSON is one object to a line, an error as well
 
 
@@ -113,6 +115,7 @@ def tell(named: HoldfastError, as_json: bool) -> None:
 def unexpected(error: Exception) -> HoldfastError:
     if isinstance(error, OSError):
         problem = (error.strerror or str(error) or type(error).__name__).rstrip(".")
-        return BadFile(str(error.filename or "Input or output"), None, problem)
+        where = str(error.filename or "Input or output")
+        return StoreFull(where, problem) if error.errno in FULL else BadFile(where, None, problem)
     advice = "This is a defect of Holdfast. Set HOLDFAST_DEBUG=1 to see where it happened."
     return HoldfastError(f"{type(error).__name__}: {str(error) or 'no message'}", advice=advice)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from holdfast import app
-from holdfast.core.errors import HoldfastError
+from holdfast.core.errors import HoldfastError, UsageError
 
 if TYPE_CHECKING:
     import click
@@ -61,6 +61,12 @@ def line_of(data: Mapping[str, Any]) -> str:
 def remark(line: str, as_json: bool) -> None:
     """A line on standard error, beside the result. Beside JSON it is a JSON object, too."""
     warn(line_of({"moment": "note", "name": "", "text": line}) if as_json else line)
+
+
+def check_open() -> None:
+    """What is asked for as bytes must go somewhere: a closed standard output takes everything and keeps nothing."""
+    if sys.__stdout__ is None:
+        raise UsageError("There is no standard output to write to.", advice="Name a file, or use a pipe.")
 
 
 def write_lines(lines: Iterable[str]) -> None:

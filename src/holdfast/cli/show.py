@@ -14,7 +14,7 @@ import msgspec
 from holdfast import app
 from holdfast.cli import log as log_verb
 from holdfast.cli import overview
-from holdfast.cli.output import emit, escape, json_option, parse_body, run_argument, say
+from holdfast.cli.output import check_open, emit, escape, json_option, parse_body, run_argument, say
 from holdfast.cli.render import clock, on_terminal, pairs, size
 from holdfast.core.errors import NotFound, UsageError
 from holdfast.core.mentions import mentioned
@@ -244,6 +244,7 @@ def write_bytes(data: bytes, output: str | None, as_json: bool) -> None:
     elif on_terminal():
         raise UsageError("Stored bytes may do anything to a terminal.", advice="Name a file with -o, or use a pipe.")
     else:
+        check_open()
         sys.stdout.buffer.write(data)
         sys.stdout.buffer.flush()
 

@@ -92,10 +92,10 @@ _FILE_ERRORS: dict[int, tuple[type[StoreFull] | type[StoreReadOnly], str]] = {
 
 
 @contextmanager
-def file_errors(path: str) -> Iterator[None]:
+def file_errors(path: str, advice: str = _OTHER_PLACE) -> Iterator[None]:
     try:
         yield
     except OSError as error:
         if (known := _FILE_ERRORS.get(error.errno or 0)) is None:
             raise BadFile(path, None, f"it cannot be written ({error.strerror or error})") from error
-        raise known[0](path, known[1], advice=_OTHER_PLACE) from error
+        raise known[0](path, known[1], advice=advice) from error
