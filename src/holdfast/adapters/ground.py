@@ -181,4 +181,4 @@ def check_commits(workspace: GitWorkspace) -> None:
     try:
         workspace.check_committable(branch)
     except EffectError as error:
-        raise NoGround(str(error), advice=error.advice or "Nothing was begun.") from error
+        raise NoGround(str(error), advice="Nothing was begun. Put that right first.") from error
