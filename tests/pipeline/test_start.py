@@ -61,6 +61,12 @@ def test_a_detached_head_is_refused_before_anything_is_done(project):
     refused(project, project.run(), "bad_input", "No branch is checked out", "git switch")
 
 
+def test_what_could_not_be_committed_later_is_refused_before_anything_is_done(project):
+    refused(project, project.run(GIT_AUTHOR_NAME=""), "bad_input", "ident name", "Put that right first")
+    project.write(".git/MERGE_HEAD", project.git("rev-parse", "HEAD"))
+    refused(project, project.run("--allow-dirty"), "bad_input", "A merge or rebase is not finished")
+
+
 # --- the spec and the agents
 
 

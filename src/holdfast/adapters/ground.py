@@ -179,3 +179,7 @@ def check_commits(workspace: GitWorkspace) -> None:
         raise NoGround("No branch is checked out, so there is none to commit to.", advice="First `git switch -c NAME`.")
     if commit is None:
         raise NoGround("The branch has no commit yet, so nothing can be built on it.", advice="Make a first commit.")
+    try:
+        workspace.check_committable(branch)
+    except EffectError as error:
+        raise NoGround(str(error), advice="Nothing was begun. Put that right first.") from error
