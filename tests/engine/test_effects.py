@@ -1081,6 +1081,59 @@ def test_an_effect_inside_a_step_that_is_tried_again_is_done_once(store):
     assert len(tries) == 3 and len(world.done) == 1
 
 
+@pytest.mark.parametrize("policy", ["once", "probed", "keyed"])
+def test_what_an_earlier_try_of_a_step_left_going_on_is_waited_for_and_not_begun_again(place, policy):
+    begun, tries = Counter(), []
+
+    async def everything():
+        go_on = asyncio.Event()
+
+        async def slow(what):
+            begun[what] += 1
+            await go_on.wait()
+            return what
+
+        async def fail():
+            tries.append(1)
+            if len(tries) == 1:
+                raise Boom
+            asyncio.get_running_loop().call_later(0.05, go_on.set)
+
+        async def outer():
+            pay = run.effect("pay", slow, "pay", policy=policy, probe=lambda what: False)
+            return await asyncio.gather(pay, run.step("draft", slow, "draft"), run.step("fail", fail))
+
+        async with holdfast.arun("m", store=place, run_id=RUN) as run:
+            assert await run.step("outer", outer, retry=holdfast.Retry(2, 0.01)) == ["pay", "draft", None]
+
+    asyncio.run(everything())
+    assert begun == {"pay": 1, "draft": 1} and len(tries) == 2
+
+
+def test_the_names_of_threads_in_a_step_that_is_tried_again_are_free_again(store):
+    begun, tries = Counter(), []
+
+    def work(what):
+        begun[what] += 1
+        return what
+
+    def outer():
+        with ThreadPoolExecutor(2) as threads:
+            done = [threads.submit(run.step, name, work, name) for name in ("a", "b")]
+            done.append(threads.submit(run.effect, "c", work, "c"))
+            found = [one.result() for one in done]
+        tries.append(1)
+        if len(tries) == 1:
+            raise Boom
+        return found
+
+    with holdfast.run("m", store=store, run_id=RUN) as run:
+        assert run.step("outer", outer, retry=holdfast.Retry(2, 0.01)) == ["a", "b", "c"]
+        with pytest.raises(NameClash):
+            run.step("a", work, "a")
+    assert begun == {"a": 1, "b": 1, "c": 1}
+
+
 def test_an_act_that_is_under_way_when_another_thread_stops_the_run_still_says_how_it_ended(place):
     begun, stopped, done = threading.Event(), threading.Event(), []
 

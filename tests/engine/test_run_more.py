@@ -548,6 +548,23 @@ def test_nothing_is_written_to_a_run_that_another_thread_has_stopped(place):
     assert kinds(place) == ["run_started", "question_asked", "run_stopped", "note_recorded"]
 
 
+def test_a_stop_at_the_very_end_is_told(place):
+    told = []
+    with pytest.raises(Crash), opened(place) as run:
+        run.step("gone", str, 1)
+        raise Crash
+    with pytest.raises(holdfast.Stopped), opened(place, policies={"vanished": "refuse"}, tell=told.append):
+        pass
+    assert len(told) == 1 and "code_changed" in told[0]
+
+
+def test_a_stop_in_a_thread_is_told_when_the_run_is_left(place):
+    told = []
+    with pytest.raises(holdfast.Stopped), opened(place, tell=told.append) as run, ThreadPoolExecutor(1) as threads:
+        assert isinstance(threads.submit(run.ask, "Publish?").exception(), holdfast.Stopped)
+    assert len(told) == 1 and "awaiting_answer" in told[0]
+
+
 def test_what_a_run_tells_of_itself(place):
     with opened(place) as run:
         assert not run.resumed and run.state.status == "running"

@@ -74,16 +74,18 @@ class AsyncRun(LiveRun):
         if usual is not True:
             return await drive(steps.run(this)) if usual is False else steps.done(this, usual)
         try:
-            value = work(*args, **kwargs)
-            if isinstance(value, Awaitable):
-                value = await value
-            form = forms.result(f"step {name}", value, this.declared)
-        except BaseException as error:
-            steps.leave(this)
-            if isinstance(error, Exception):
+            try:
+                value = work(*args, **kwargs)
+                if isinstance(value, Awaitable):
+                    value = await value
+                form = forms.result(f"step {name}", value, this.declared)
+            except Exception as error:
                 await drive(steps.failed(this, error))
-            raise
-        if name not in (await self._book.record(steps.ending(this, form))).steps:
+                raise
+            state = await self._book.record(steps.ending(this, form))
+        finally:
+            steps.leave(this)
+        if name not in state.steps:
             raise secret_name()
         return form.seen
 

@@ -91,6 +91,7 @@ class Book:
         self.arrived: set[str] = set()  # repositories that were compared with the log
         self.slept = 0.0  # seconds in which the run waited for a time
         self._asleep, self._fell_asleep = 0, 0.0
+        self._tries: dict[int, tuple[int, list[str]]] = {}
 
     def new_lock(self) -> Any:
         """What one part of the run holds while others wait: to be called, or awaited."""
@@ -137,12 +138,15 @@ class Book:
         inside = INSIDE.get()
         if inside is not None:
             inside.append(name)
+        elif self._tries:
+            self._claimed_by_a_thread(name)
 
     @contextmanager
     def trying(self) -> Iterator[None]:
         """An attempt that may fail and be made again: the names that its code claimed are free again then."""
         outer, inner = INSIDE.get(), list[str]()
         token = INSIDE.set(inner)
+        self._tries[id(inner)] = (threading.get_ident(), inner)
         try:
             yield
         except Exception:
@@ -150,9 +154,17 @@ class Book:
                 self.names.pop(name, None)
             raise
         finally:
+            del self._tries[id(inner)]
             INSIDE.reset(token)
             if outer is not None:
                 outer.extend(inner)
+
+    def _claimed_by_a_thread(self, name: str) -> None:
+        """A new thread does not know in which attempt it was begun: its names belong to each that goes on in another."""
+        here = threading.get_ident()
+        for thread, inner in list(self._tries.values()):
+            if thread != here:
+                inner.append(name)
 
     @contextmanager
     def sleeping(self) -> Iterator[None]:

@@ -64,7 +64,7 @@ class Effects:
         self._book = book
         self._budgets = budgets
         self._drifting = drifting
-        self._doing: dict[str, str] = {}
+        self._doing: dict[str, Deed] = {}
         self._last = {known.step_id: key for key, known in book.state.effects.items()}
 
     def run(
@@ -83,8 +83,10 @@ class Effects:
         if self._budgets.limited:
             yield from self._budgets.check()
         deed = self._deed(name, act, args, kwargs, policy, key, probe)
-        while self._doing.setdefault(deed.key, name) != name:
-            yield partial(book.sleep, _TURN)  # somebody else in this process is at the same effect
+        while self._doing.setdefault(deed.key, deed) is not deed:
+            # somebody else in this process is at the same effect, or an earlier try of the step around it still is
+            yield partial(book.sleep, _TURN)
+            yield from book.boundary()
         try:
             return (yield from self._perform(deed))
         finally:

@@ -147,7 +147,11 @@ class Life:
         if book.is_lost(error) or lost is not None:
             return
         if error is None:
-            yield from self._finish(set(names))
+            try:
+                yield from self._finish(set(names))
+            except Stopped as stop:
+                book.options.tell(str(stop))
+                raise
         elif book.state.status == RUNNING and not isinstance(error, Stopped):
             yield from book.stop(reason_of(error), book.said(error))
         if isinstance(error, Stopped):

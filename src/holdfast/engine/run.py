@@ -156,13 +156,15 @@ class Run(LiveRun):
         if usual is not True:
             return drive(steps.run(this)) if usual is False else steps.done(this, usual)  # type: ignore[no-any-return]
         try:
-            form = forms.result(f"step {name}", work(*args, **kwargs), this.declared)
-        except BaseException as error:
-            steps.leave(this)
-            if isinstance(error, Exception):
+            try:
+                form = forms.result(f"step {name}", work(*args, **kwargs), this.declared)
+            except Exception as error:
                 drive(steps.failed(this, error))
-            raise
-        if name not in self._book.record(steps.ending(this, form)).steps:
+                raise
+            state = self._book.record(steps.ending(this, form))
+        finally:
+            steps.leave(this)
+        if name not in state.steps:
             raise secret_name()
         return form.seen  # type: ignore[no-any-return]
 

@@ -26,6 +26,7 @@ from holdfast.engine.budgets import Budgets
 from holdfast.engine.drifting import Drifting
 
 LONG = 0.2  # seconds after which a step is announced while it runs
+TURN = 0.005
 _SURELY_SMALL = 4096
 _NUMBERS = frozenset({int, bool, float, type(None)})  # only text can hold a secret
 
@@ -46,12 +47,14 @@ class Call(msgspec.Struct, eq=False):
     since: int = 0
     told: int = 0
     began: float = 0.0
+    live: bool = False
     announced: bool = False
 
     def begin(self, seq: int) -> None:
         """An attempt begins, after this event."""
         self.since = self.told = seq
         self.began = monotonic()
+        self.live = True
         self.announced = False
 
     def since_if(self, now: int) -> int:
@@ -132,8 +135,9 @@ class Steps:
                 return False
             book.guard()
             book.anew = True
+            if self._going.setdefault(this.name, this) is not this:
+                return False
             this.begin(state.seq)
-            self._going[this.name] = this
         return True
 
     def run(self, this: Call) -> Part:
@@ -141,9 +145,19 @@ class Steps:
         book = self._book
         if book.wish is not None:
             yield from book.boundary()
-        known = book.state.steps.get(this.name)
+        while self._going.setdefault(this.name, this) is not this:
+            yield partial(book.sleep, TURN)  # an earlier try of the step around it has left it going on
+            book.guard()
+            yield from book.boundary()
+        try:
+            return (yield from self._done_or_executed(this))
+        finally:
+            self.leave(this)
+
+    def _done_or_executed(self, this: Call) -> Part:
+        known = self._book.state.steps.get(this.name)
         if known is not None and known.status == "finished" and not (yield from self._drifting.of_step(this, known)):
-            return self.done(this, book.log.state.steps[this.name])
+            return self.done(this, self._book.log.state.steps[this.name])
         return (yield from self._execute(this, known))
 
     def done(self, this: Call, known: StepState) -> Any:
@@ -169,7 +183,6 @@ class Steps:
             this.begin(self._book.state.seq)
             if this.retry is not ONCE or self._budgets.limited:
                 yield from self._announce(this)
-            self._going[this.name] = this
             try:
                 with nullcontext() if this.retry is ONCE else self._book.trying():
                     value = yield partial(this.work, *this.args, **this.kwargs)
@@ -186,9 +199,11 @@ class Steps:
                     raise secret_name()
                 return form.seen
             finally:
-                self.leave(this)
+                this.live = False
 
     def leave(self, this: Call) -> None:
+        """Its end is on record, or never will be: whoever waits for it may look."""
+        this.live = False
         self._going.pop(this.name, None)
 
     def _announce(self, going: Call) -> Part:
@@ -203,7 +218,7 @@ class Steps:
         for going in list(self._going.values()):
             if not going.announced and monotonic() - going.began > LONG:
                 with self._book.lock:
-                    if self._going.get(going.name) is going and self._book.state.status == RUNNING:
+                    if going.live and self._book.state.status == RUNNING:
                         yield from self._announce_now(going)
 
     def _announce_now(self, going: Call) -> Part:
@@ -216,7 +231,7 @@ class Steps:
 
     def ending(self, this: Call, form: forms.Form) -> StepFinished:
         """The event that ends it, to be recorded next."""
-        self.leave(this)
+        this.live = False
         book, output, artifact = self._book, form.stored, None
         body = b"" if type(output) is str and len(output) < _SURELY_SMALL else msgspec.json.encode(output)
         if len(body) > forms.MAX_INLINE:
@@ -233,7 +248,7 @@ class Steps:
         retry_at = later(book.log.world.now(), this.retry.pause(this.attempt)) if again else None
         failed = StepFailed(step_id=this.name, attempt=this.attempt, error=book.said(error), retry_at=retry_at)
         with book.lock:
-            self.leave(this)
+            this.live = False
             begun = this.announced or book.state.steps_open.get(this.name) == this.attempt
             events: list[Event] = [failed] if begun else [this.start(book.state.seq), failed]
         yield partial(book.record, *events)
