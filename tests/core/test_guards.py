@@ -234,12 +234,16 @@ def test_what_was_so_before_is_not_fresh():
     assert [one.path for one in fresh(before, now)] == ["b", "c", "gone"]
 
 
-def test_many_files_are_judged_quickly():
+def spent(count: int) -> float:
     scope = Scope(tuple(f"src/part{number}/**" for number in range(20)), ("**/*.key", "**/secret*/**"))
-    touched = [Touched(f"src/part{number % 25}/folder/deep/file{number}.py") for number in range(20_000)]
+    touched = [Touched(f"src/part{number % 25}/folder/deep/file{number}.py") for number in range(count)]
     begun = time.process_time()
-    assert len(judge(scope, touched).violations) == 4000
-    assert time.process_time() - begun < 3.0
+    assert len(judge(scope, touched).violations) == count // 5
+    return time.process_time() - begun
+
+
+def test_many_files_are_judged_quickly():
+    assert any(spent(20_000) < 25 * spent(2_000) for _ in range(3))
 
 
 def test_a_scope_of_sound_patterns_passes_the_check():

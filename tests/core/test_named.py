@@ -55,9 +55,24 @@ def test_it_refuses_what_theirs_refuses(values, named):
             kind(*values, **named)
 
 
+@pytest.mark.parametrize(
+    ("values", "named", "told"),
+    [
+        ((), {"size": 1, "parts": ()}, "Ours takes name, size, parts, not 0 values and size, parts"),
+        (("a", 1, (), 4), {"size": 1}, "Ours takes name, size, parts, not 4 values and size"),
+        (("a", 1), {"name": "b", "size": 2}, "Ours takes name, size, parts once, not name, size as well"),
+        (("a", 1, ()), {"colour": 1}, "Ours takes name, size, parts once, not colour as well"),
+    ],
+)
+def test_a_refusal_says_what_it_takes_and_what_it_was_given(values, named, told):
+    with pytest.raises(TypeError) as refused:
+        Ours(*values, **named)
+    assert str(refused.value) == told
+
+
 def test_a_place_that_it_does_not_have_cannot_be_replaced():
-    with pytest.raises(ValueError, match="colour"):
-        Ours("a")._replace(colour=1)
+    with pytest.raises(ValueError, match=r"^Ours has no colour, weight$"):
+        Ours("a")._replace(colour=1, weight=2)
 
 
 def test_its_class_says_what_theirs_says():

@@ -55,7 +55,7 @@ ULID = "01ARZ3NDEKTSV4RRFFQ69G5FAV"
     ],
 )
 def test_a_name_promises_a_kind_or_nothing(name, kind):
-    assert name_kind(name) == kind
+    assert name_kind(name) == kind == name_kind.__wrapped__(name)
 
 
 KINDS = ("password", "token", "weak_token", "counted_token", "credential", "private_key", "secret")
@@ -186,6 +186,7 @@ def test_what_looks_random(value, is_random):
         (b'a\\\\\\"bc\\" d', b'\\"', b'a\\\\\\"bc'),
         (b'abc\\\\\\" d', b'\\\\\\"', b"abc"),
         (b'abc\\" d\\\\\\"', b'\\\\\\"', b'abc\\" d'),
+        (b'abc\\\\\\\\\\" d', b'\\"', b"abc\\\\\\\\"),
         (b'abc\nd"', b'"', b"abc"),
         (b'abc\\\\\nd"', b'"', b"abc\\\\"),
         (b"abc", b'"', b"abc"),
@@ -258,6 +259,8 @@ def test_a_quote_after_a_name_opens_a_value_unless_a_string_with_the_same_quote_
     assert told('("Your password": "hunter2")') == ('password": "', "hunter2", "password", ")")
     assert told('"' + " a" * 31 + ' password: "hunter2"') == ('password: "', "hunter2", "password", "")
     assert told('"' + "a " * 30 + 'password: "hunter2"') is None
+    assert told('("' + "a " * 25 + 'my_own_very_long_name_of_a_password: "hunter2"') is None
+    assert told('(\\"Your password": \\"hunter2\\")') == ('password": \\"', "hunter2", "password", ")")
     assert told('x"Your password: "hunter2"') == ('password: "', "hunter2", "password", "")
     assert told("print('password: ' + b'hunter2')") is None
     assert told('print("password: b"hunter2"') is None
@@ -297,6 +300,12 @@ def test_after_a_quoted_value_nothing_more_than_its_closing_quote_is_passed_over
         ("a\\npassword=hunter2", "hunter2"),
         ("- password=hunter2,x", "hunter2,x"),
         ("password=hunter2.", "hunter2"),
+        ("password=hunterX", "hunterX"),
+        ("password=a,bX", "a,bX"),
+        ("password=f(x).y", None),
+        ("password=12345", "12345"),
+        ("password=/etc/pw", None),
+        (f"token={UUID}", None),
         ("password=hunter2?!:.", "hunter2"),
         ("password=[redacted:env]x y", "[redacted:env]x"),
         ("password==hunter2", "hunter2"),
@@ -318,6 +327,8 @@ def test_after_a_quoted_value_nothing_more_than_its_closing_quote_is_passed_over
         ("self.password=user", None),
         ("self.password=the_user", None),
         ("self.password=hunter2", "hunter2"),
+        ("x self.password=user", None),
+        ("self.x password=hunter", "hunter"),
         ("this.password=user", None),
         ("cls.password=user", None),
         ("myself.password=hunter", "hunter"),
@@ -365,6 +376,7 @@ def flag(text: str | bytes) -> tuple[str, str, str] | None:
     if found is None:
         return None
     rest = data[found.after :].decode("utf-8", "replace")
+    assert data[found.start :].startswith((b"hunter2", b"a1b2c3", b"\xff"))
     return data[found.reach : found.end].decode("utf-8", "replace"), found.kind, rest
 
 
@@ -433,6 +445,7 @@ WORTH = "k3k9-41xq-zz"
         ("X_KEY", True),
         ("X_KEY2", True),
         ("KEY2_X", False),
+        ("A_KEYX", False),
         ("X_KEYS", True),
         ("AUTH", True),
         ("SENTRY_DSN", True),

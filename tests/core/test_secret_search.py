@@ -268,6 +268,10 @@ def test_a_secret_inside_base64_is_taken_with_all_around_it():
     encoded = b64(f"x {TOKEN} y")
     assert spans(f"<{encoded}>") == [Span(1, 1 + len(encoded), "github_token", RANKS, 1)]
     assert seen(f"<{b64('x no secret at all, only words')}>") == []
+    begun = b64("x ghp_ is how some of them begin, and no more")
+    assert SecretSearch([]).look(raw(begun)) and seen(f"<{begun}> <{encoded}>") == [
+        (raw(encoded), "github_token", len(begun) + 4)
+    ]
 
 
 def test_base64_that_holds_more_kinds_is_named_by_one_of_them_always():

@@ -104,7 +104,7 @@ class Redactor:
         pair = len(items) == 2 and all(isinstance(item, str) for item in items) and names_its_value(*items)
         for item in items:
             yield self._value(item, flag if flag and isinstance(item, str) else name)
-            command = command_after(command, item) if isinstance(item, str) else command
+            command = command_after(command, item) if isinstance(item, str) else ""
             flag = (item if pair else _flag(item, command)) if isinstance(item, str) else None
 
 
@@ -163,7 +163,7 @@ _JSON_TOKEN = rb'"(?:[^"\\]++|\\.)*+"|[{}\[\],:]'
 class _Frame:
     """An open object or array: the name its strings stand under, and a name/value pair that is being collected."""
 
-    __slots__ = ("command", "commas", "flag", "is_object", "key", "name", "pair_name", "pair_value", "strings")
+    __slots__ = ("command", "commas", "flag", "is_object", "key", "name", "pair_name", "pair_value", "said", "strings")
 
     def __init__(self, is_object: bool, name: str | None) -> None:
         self.is_object = is_object
@@ -171,6 +171,7 @@ class _Frame:
         self.key: str | None = None
         self.flag: str | None = None
         self.command = ""
+        self.said = False  # a string, since the last comma
         self.pair_name: tuple[int, str] | None = None
         self.pair_value: tuple[int, int] | None = None
         self.commas = 0
@@ -204,6 +205,9 @@ class _Body:
         elif mark == b",":
             frame.key = None
             frame.commas += 1
+            if not frame.said:
+                frame.flag, frame.command = None, ""
+            frame.said = False
 
     def _close(self) -> None:
         frame = self.frames.pop() if len(self.frames) > 1 else self.frames[0]
@@ -211,7 +215,6 @@ class _Body:
             self._replace(frame.pair_value, frame.pair_name[1])
         if not frame.is_object and frame.commas == 1 and len(frame.strings) == 2:
             self._two(*frame.strings)
-        self.frames[-1].flag = None
 
     def _two(self, first: tuple[int, int], second: tuple[int, int]) -> None:
         name = _text(self.body[slice(*first)])
@@ -227,9 +230,10 @@ class _Body:
         else:
             self._replace((start, end), frame.flag or frame.name)
             frame.strings += [(start, end)] if len(frame.strings) < 3 else []
-            item = _text(self.body[start:end]) if end - start < 82 else ""
+            item = _text(self.body[start:end])
             frame.command = command_after(frame.command, item)
             frame.flag = _flag(item, frame.command)
+            frame.said = True
 
     def _member(self, frame: _Frame, key: str, start: int, end: int) -> None:
         if key in _PAIR_NAMES:
@@ -335,20 +339,22 @@ class StreamRedactor:
         cut = _cut(data, _even_cut(self._waiting), spans)
         if cut == 0:
             return self._drop_from(data, spans)
-        head, self._waiting = _split(data, cut)
-        return self._redactor.text(head)
+        head, self._waiting = data[:cut], data[cut:].decode("utf-8", "surrogatepass")
+        return self._clean(head, [span for span in spans if span.end <= cut])
 
     def _drop_from(self, data: bytes, spans: list[Span]) -> str:
-        span = next(span for span in spans if span.reach == 0 and span.end == len(data))
-        quoted = data[span.start - 1 : span.start] in (b'"', b"'", b"`") if span.start else False
-        self._dropping = _AFTER.get(span.kind, _AFTER_QUOTE if quoted else _AFTER_WORD)
+        *_, (start, _, kind) = _merged(spans)
+        quoted = data[start - 1 : start] in (b'"', b"'", b"`") if start else False
+        self._dropping = _AFTER.get(kind, _AFTER_QUOTE if quoted else _AFTER_WORD)
         self._waiting = ""
-        head, _ = _split(data, span.start)
-        return self._redactor.text(head) + placeholder(span.kind).decode("ascii")
+        return self._clean(data[:start], [span for span in spans if span.end <= start]) + placeholder(kind).decode(
+            "ascii"
+        )
 
-
-def _split(data: bytes, cut: int) -> tuple[str, str]:
-    return data[:cut].decode("utf-8", "surrogatepass"), data[cut:].decode("utf-8", "surrogatepass")
+    def _clean(self, head: bytes, spans: list[Span]) -> str:
+        """What was found while it was whole goes first: its proof may stand behind the cut."""
+        known = _replaced(head, spans) if spans else head
+        return self._redactor.data(known).decode("utf-8", "surrogatepass")
 
 
 def _even_cut(waiting: str) -> int:
@@ -359,8 +365,19 @@ def _even_cut(waiting: str) -> int:
 
 
 def _cut(data: bytes, cut: int, spans: list[Span]) -> int:
-    """Move the cut out of every span: to its end, or to the beginning of its proof when it may go on after the window."""
-    for span in sorted(spans, key=lambda span: span.reach, reverse=True):
-        if span.reach < cut < span.end:
-            cut = span.reach if span.end == len(data) else span.end
+    """Move the cut out of every secret and its proof: behind it, or before it when it may go on after the window."""
+    for begin, end in _reaches(spans):
+        if begin < cut < end:
+            return begin if end == len(data) else end
     return cut
+
+
+def _reaches(spans: list[Span]) -> list[tuple[int, int]]:
+    """Where secrets stand with their proofs. Those that overlap are one: a cut out of the first would be inside the next."""
+    found: list[tuple[int, int]] = []
+    for span in sorted(spans, key=lambda span: span.reach):
+        if found and span.reach < found[-1][1]:
+            found[-1] = found[-1][0], max(found[-1][1], span.end)
+        else:
+            found.append((span.reach, span.end))
+    return found

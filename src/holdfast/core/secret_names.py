@@ -389,7 +389,7 @@ def _values(environ: Mapping[str, str]) -> Iterator[str]:
 
 
 def _is_secret_name(name: str) -> bool:
-    if name in ("OLDPWD", "PWD") or name.endswith((*_ENV_PLACES, *_ENV_FACTS)):
+    if name == "PWD" or name.endswith((*_ENV_PLACES, *_ENV_FACTS)):
         return False
     *words, last = name.split("_")
     return any(part in name for part in _ENV_PARTS) or not _ENV_WORDS.isdisjoint([*words, last.rstrip("0123456789")])
