@@ -10,7 +10,7 @@ from itertools import count
 import click
 
 from holdfast import app
-from holdfast.cli.output import check_open, emit, escape, json_option, run_argument, say
+from holdfast.cli.output import check_open, emit, escape, json_option, leave_quietly, run_argument, say
 from holdfast.cli.render import on_terminal, watched
 from holdfast.core.errors import UsageError
 from holdfast.engine import transfer
@@ -50,9 +50,19 @@ def write(store: Store, head: Head, file: str, force: bool) -> transfer.Exported
     with closing(counter("Exporting", head.seq)) as steps:
         if file != "-":
             return transfer.export_file(store, head.run_id, file, force, lambda seq: next(steps))
-        # a reader that goes away early leaves half a run behind, and that is no success
-        with file_errors("standard output", CUT_OFF), open(sys.stdout.fileno(), "wb", closefd=False) as out:
-            return transfer.export_run(store, head.run_id, out, lambda seq: next(steps))
+        with file_errors("standard output", CUT_OFF):
+            return write_out(store, head.run_id, lambda seq: next(steps))
+
+
+def write_out(store: Store, run_id: str, tick: transfer.Tick) -> transfer.Exported:
+    """A reader that goes away early leaves half a run behind, and that is no success."""
+    try:
+        done = transfer.export_run(store, run_id, sys.stdout.buffer, tick)
+        sys.stdout.buffer.flush()
+    except OSError:
+        leave_quietly()
+        raise
+    return done
 
 
 def counter(label: str, total: int | None) -> Generator[int, None, None]:

@@ -11,9 +11,9 @@ import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
-from typing import NoReturn, TextIO
+from typing import NoReturn
 
-from holdfast.cli.output import emit, escape, line_of, warn
+from holdfast.cli.output import emit, escape, leave_quietly, line_of, warn
 from holdfast.cli.overview import show_status
 from holdfast.core import stops
 from holdfast.core.errors import BadFile, HoldfastError, StoreFull
@@ -73,11 +73,6 @@ def _perform(arguments: tuple[str, ...]) -> int:
         return 0
     code: int = import_module("holdfast.cli.verbs").perform(arguments)
     return code
-
-
-def leave_quietly(stream: TextIO | None = None) -> None:
-    """Nobody can read us any more. What is still buffered goes nowhere, or the interpreter would complain at exit."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), (stream or sys.stdout).fileno())
 
 
 def wants_json(arguments: Sequence[str]) -> bool:

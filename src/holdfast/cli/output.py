@@ -5,9 +5,10 @@ An escaped text is one line without control characters, terminal sequences, bidi
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TextIO, TypeVar
 
 from holdfast import app
 from holdfast.core.errors import HoldfastError, UsageError
@@ -67,6 +68,11 @@ def check_open() -> None:
     """What is asked for as bytes must go somewhere: a closed standard output takes everything and keeps nothing."""
     if sys.__stdout__ is None:
         raise UsageError("There is no standard output to write to.", advice="Name a file, or use a pipe.")
+
+
+def leave_quietly(stream: TextIO | None = None) -> None:
+    """Nobody can read us any more. What is still buffered goes nowhere, or the interpreter would complain at exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), (stream or sys.stdout).fileno())
 
 
 def write_lines(lines: Iterable[str]) -> None:
