@@ -281,7 +281,7 @@ def numbered(settings: Mapping[str, str]) -> dict[str, str]:
 @functools.cache
 def version_of(program: str, path: str) -> tuple[int, int]:
     """Which git a program is; nothing that git is, if it does not say so."""
-    finished = run([program, "-C", "/", "version"], {"PATH": path, "LC_ALL": "C"}, Limits(SECONDS), cwd=None)
+    finished = run([program, "version"], {"PATH": path, "LC_ALL": "C"}, Limits(SECONDS))
     found = re.search(rb"(\d+)\.(\d+)", finished.out)
     return (0, 0) if finished.code or not found else (int(found[1]), int(found[2]))
 
