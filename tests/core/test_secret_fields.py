@@ -142,6 +142,8 @@ def test_a_command_takes_a_password_once_it_is_about_to_sign_in(items, reached):
 
 
 def test_what_leads_nowhere_begins_anew():
-    assert command_after("docker", "run") == "" == command_after("", "login")
-    assert command_after("", "/usr/bin/docker") == "docker"
+    engine = command_after("", "/usr/bin/docker")
+    assert engine == command_after("", "docker") not in ("", LOGIN)
+    assert command_after(engine, "run") == "" == command_after("", "login")
+    assert command_after(command_after(command_after(engine, "--config"), "x"), "run") == ""
     assert command_after(LOGIN, "anything") == LOGIN

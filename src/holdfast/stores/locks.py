@@ -21,18 +21,23 @@ class LifeLocks:
     def __init__(self, path: str) -> None:
         self.path = path
         self._fd = -1
+        self._ours: set[tuple[int, int]] = set()
 
     def hold(self, run_no: int, epoch: int) -> None:
         if self._fd < 0:
             self._fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         fcntl.fcntl(self._fd, _SET, _range(fcntl.F_WRLCK, run_no, epoch))
+        self._ours.add((run_no, epoch))
 
     def drop(self, run_no: int, epoch: int) -> None:
+        self._ours.discard((run_no, epoch))
         if self._fd >= 0:
             fcntl.fcntl(self._fd, _SET, _range(fcntl.F_UNLCK, run_no, epoch))
 
     def held(self, run_no: int, epoch: int) -> bool:
-        """Is somebody, in any process, holding this acquisition? Looks through a fresh opening; writes nothing."""
+        """Is somebody, in any process, holding this acquisition? If not us, looks through a fresh opening. Writes nothing."""
+        if (run_no, epoch) in self._ours:
+            return True
         try:
             fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
         except FileNotFoundError:
@@ -47,6 +52,7 @@ class LifeLocks:
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
+            self._ours.clear()
 
 
 def _range(kind: int, run_no: int, epoch: int) -> bytes:

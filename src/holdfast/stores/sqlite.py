@@ -206,7 +206,10 @@ class SqliteStore:
 
     def _alive(self, number: int, epoch: int, boot: str | None, until: int) -> bool:
         """By the machine's uptime, never its calendar; a reboot ends every lease, a death ends its own at once."""
-        return boot == self._boot_id and until > time.monotonic_ns() and self._locks.held(number, epoch)
+        if boot != self._boot_id or until <= time.monotonic_ns():
+            return False
+        with self._writer.door():
+            return self._locks.held(number, epoch)
 
     # --- reading
 
