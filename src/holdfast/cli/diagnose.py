@@ -8,11 +8,11 @@ from holdfast import app
 from holdfast.cli.output import emit, escape, json_option, run_argument, say
 from holdfast.cli.overview import status_word
 from holdfast.cli.render import pairs
+from holdfast.cli.watching import read_watched
 from holdfast.core.diagnosis import diagnose
 from holdfast.core.errors import UsageError
 from holdfast.core.handoff import MOST_ARTIFACTS, Context, Handoff, as_data, handoff
 from holdfast.core.shapes import RunState
-from holdfast.engine.log import read_state
 
 
 @click.command()
@@ -26,7 +26,7 @@ def command(run: str, as_json: bool) -> None:
     """
     with app.reading() as store:
         head = app.newest_run(store, run)
-        state = read_state(store, head.run_id)
+        state = read_watched(store, head)
     if status_word(head) in ("running", "ready"):
         raise UsageError(f"Run {head.run_id} is not at rest.", advice=f"`holdfast log {head.run_id} -f` follows it.")
     handed = handoff(state, diagnose(state), context_of(state, app.now()))

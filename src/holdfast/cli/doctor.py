@@ -13,6 +13,7 @@ from holdfast import app, config
 from holdfast.adapters import surroundings
 from holdfast.cli.output import emit, escape, json_option, say
 from holdfast.cli.render import paint
+from holdfast.cli.watching import watching
 from holdfast.core import stops
 from holdfast.core.errors import HoldfastError, StoreForeign, TailLost, UsageError
 from holdfast.core.state import seal
@@ -75,8 +76,8 @@ def diagnose(where: config.Config | StoreForeign) -> Iterator[Finding]:
     except HoldfastError as problem:
         yield from examine(None, problem, seen)
         return
-    with closing(store):
-        yield from examine(store, None, seen)
+    with closing(store), watching(store, "Looking") as watched:
+        yield from examine(watched, None, seen)
 
 
 def look_around(where: config.Config) -> Seen:

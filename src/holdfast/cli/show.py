@@ -16,12 +16,13 @@ from holdfast.cli import log as log_verb
 from holdfast.cli import overview
 from holdfast.cli.output import check_open, emit, escape, json_option, parse_body, run_argument, say
 from holdfast.cli.render import clock, on_terminal, pairs, size
+from holdfast.cli.watching import read_watched
 from holdfast.core.errors import NotFound, UsageError
 from holdfast.core.mentions import mentioned
 from holdfast.core.named import NamedTuple
 from holdfast.core.state import RunState
-from holdfast.engine.log import chained, read_state
-from holdfast.ports import Record, Store
+from holdfast.engine.log import chained
+from holdfast.ports import Head, Record, Store
 
 LISTED = 10
 SHORTEST = 8  # digits that name an artifact by its beginning
@@ -56,7 +57,7 @@ def command(run: str, thing: str | None, diff: bool, raw: bool, output: str | No
         if raw or output is not None:
             write_bytes(stored_bytes(store, head.run_id, thing), output, as_json)
         elif thing is None:
-            show_run(store, head.run_id, as_json)
+            show_run(store, head, as_json)
         else:
             show_thing(store, head.run_id, thing, as_json)
 
@@ -76,9 +77,9 @@ def is_run(text: str) -> bool:
 # --- the run
 
 
-def show_run(store: Store, run_id: str, as_json: bool) -> None:
-    state = read_state(store, run_id)
-    head = app.find_run(store, run_id)
+def show_run(store: Store, head: Head, as_json: bool) -> None:
+    state = read_watched(store, head)
+    head = app.find_run(store, head.run_id)
     if as_json:
         emit({"run": overview.as_data(head), "state": msgspec.to_builtins(state)})
         return

@@ -6,21 +6,20 @@ Names the first bad event of each run and leaves with the exit code of the worst
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import closing
-from typing import Any, cast
 
 import click
 
 from holdfast import app
-from holdfast.cli.export import counted, counter
+from holdfast.cli.export import counted
 from holdfast.cli.output import emit, escape, json_option, run_argument, say
 from holdfast.cli.render import paint
+from holdfast.cli.watching import watching
 from holdfast.core import stops
 from holdfast.core.errors import LogDamaged, UsageError
 from holdfast.core.named import NamedTuple
 from holdfast.engine.log import Finding, Verification, verify_run
 from holdfast.engine.transfer import check_artifacts
-from holdfast.ports import Record, Store
+from holdfast.ports import Store
 
 
 class Report(NamedTuple):
@@ -58,10 +57,8 @@ def command(run: str | None, everything: bool, as_json: bool) -> int:
 
 def verify(store: Store, run: str | None) -> Report:
     heads = list(store.heads()) if run is None else [app.newest_run(store, run)]
-    steps = counter("Verifying", sum(head.seq for head in heads))
-    watching = cast("Store", Watching(store, steps))
-    with closing(steps):
-        listed = [verify_one(watching, head.run_id) for head in heads]
+    with watching(store, "Verifying", sum(head.seq for head in heads)) as seen:
+        listed = [verify_one(seen, head.run_id) for head in heads]
     return Report(listed if run is not None else [*listed, *unlisted(store)])
 
 
@@ -73,30 +70,6 @@ def unlisted(store: Store) -> Iterator[Verification]:
 def verify_one(store: Store, run_id: str) -> Verification:
     found = verify_run(store, run_id)
     return found._replace(findings=(*found.findings, *check_artifacts(store, run_id)))
-
-
-class Watching:
-    """The store, with a bar that moves as its events are read for the first time."""
-
-    def __init__(self, store: Store, steps: Iterator[int]) -> None:
-        self._store = store
-        self._steps = steps
-        self._seen: set[str] = set()
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._store, name)
-
-    def read(self, run_id: str, after: int = 0, limit: int | None = None) -> Iterator[Record]:
-        records = self._store.read(run_id, after, limit)
-        if run_id in self._seen:
-            return records
-        self._seen.add(run_id)
-        return self._counted(records)
-
-    def _counted(self, records: Iterator[Record]) -> Iterator[Record]:
-        for record in records:
-            next(self._steps)
-            yield record
 
 
 def show_data(report: Report) -> None:
