@@ -56,12 +56,14 @@ def test_a_moment_that_nobody_knows_leaves_nobody_out(child, moment):
 
 def test_the_family_is_found_and_its_group_and_one_who_carries_the_key_elsewhere(tmp_path):
     away = "import os, subprocess, sys; subprocess.Popen(['/bin/sleep', '60'], start_new_session=True)"
-    code = f"import subprocess, sys, time; subprocess.run([sys.executable, '-c', {away!r}]); time.sleep(60)"
+    ready = tmp_path / "ready"  # the one between them has ended
+    begin = f"import pathlib, subprocess, sys, time; subprocess.run([sys.executable, '-c', {away!r}])"
+    code = f"{begin}; pathlib.Path({str(ready)!r}).touch(); time.sleep(60)"
     environ = {**os.environ, **processes.marks("the-key", "the-run", "ours")}
     root = subprocess.Popen([sys.executable, "-c", code], env=environ, start_new_session=True)
     tree = processes.Tree(processes.identify(root.pid, "the-key", "the-run", "", "ours"))
     end = time.monotonic() + 20
-    while len(tree.look(everywhere=True)) < 2 and time.monotonic() < end:
+    while not ready.exists() and time.monotonic() < end:
         time.sleep(0.05)
     found = {one.pid for one in tree.look(everywhere=True)}
     ended = tree.end(1.0)
