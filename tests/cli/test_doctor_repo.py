@@ -385,6 +385,14 @@ def test_a_ref_that_is_no_checkpoint_is_put_into_no_command(repo, environ, mark)
     assert f"'refs/holdfast/checkpoints/{name}'" in found["sentence"] and "`" not in found["sentence"]
 
 
+def test_a_commit_under_our_refs_that_is_no_snapshot_is_not_offered_for_a_restore(mark, repo, environ):
+    run(["git", "update-ref", "refs/holdfast/checkpoints/of-somebody-else", "HEAD"], repo, environ)
+    (said,) = [one for one in told(repo, environ, "doctor")["findings"] if "of-somebody-else" in one["sentence"]]
+    assert (
+        said["level"] == "ok" and "no snapshot of Holdfast's" in said["sentence"] and "restore" not in said["sentence"]
+    )
+
+
 @pytest.mark.parametrize("what", ["deleted", "overwritten", "overwritten again", "both overwritten"])
 def test_a_hook_that_is_no_longer_ours_is_told_and_put_back(repo, environ, mark, what):
     folder = repo / ".git" / "hooks"

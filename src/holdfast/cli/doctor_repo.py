@@ -184,9 +184,11 @@ def snapshots(here: Here) -> Iterator[Finding]:
             f"holdfast checkpoint --drop {name}",
         ),
     )
+    unknown = [name for name in kept if name not in known and ids.is_id(name) and not here.logs.unread]
+    strange = [name for name in unknown if not is_snapshot(here, name)]
     yield from listed(
         "checkpoints",
-        [name for name in kept if name not in known and ids.is_id(name) and not here.logs.unread],
+        [name for name in unknown if name not in strange],
         lambda name: (
             f"Snapshot {name} is kept, and no log here knows it. It may be the only copy of somebody's files: "
             f"`holdfast restore {name}` brings them back into a work tree of their own, and it stays kept.",
@@ -194,18 +196,25 @@ def snapshots(here: Here) -> Iterator[Finding]:
         ),
         OK,
     )
+    strange += [name for name in kept if not ids.is_id(name)]
     yield from listed(
         "checkpoints",
-        [name for name in kept if not ids.is_id(name)],
-        lambda name: (
-            f"{shlex.quote(workspace.REFS + name)} is not the name of a checkpoint. It is not Holdfast's, and is left alone.",
-            "",
-        ),
+        strange,
+        lambda name: (f"{shlex.quote(workspace.REFS + name)} is no snapshot of Holdfast's, and is left alone.", ""),
         OK,
     )
     yield from unkept(here, kept)
     if kept:
         yield Finding("checkpoints", OK, f"Kept under refs/holdfast/: {len(kept)}.")
+
+
+def is_snapshot(here: Here, name: str) -> bool:
+    """Whether it can be restored: somebody may have put a commit of their own there."""
+    try:
+        workspace.read_parts(here.place.git, name)
+    except HoldfastError:
+        return False
+    return True
 
 
 def unkept(here: Here, kept: Collection[str]) -> Iterator[Finding]:
