@@ -23,6 +23,7 @@ from holdfast.adapters.probes import git_place, git_runner
 from holdfast.adapters.probes.common import EffectError
 from holdfast.adapters.probes.git import GitCommit
 from holdfast.adapters.probes.programs import find_program
+from holdfast.adapters.remembering import Few
 from holdfast.adapters.syncing import sync_objects
 from tests.adapters.git_kit import Kit
 
@@ -147,8 +148,7 @@ def test_an_index_that_was_changed_is_listed_anew(kit):
 
 def test_many_or_large_trees_and_indexes_are_not_kept(kit, monkeypatch):
     for module, name in ((git_content, "_HELD"), (ws_gather, "_LISTED")):
-        monkeypatch.setattr(module, name, {})
-        monkeypatch.setattr(module, f"_MOST{name}", 2)
+        monkeypatch.setattr(module, name, Few(2))
     base = kit.git("rev-parse", "HEAD")
     for number in range(4):
         (kit.top / "new.txt").write_text(f"{number}\n")

@@ -16,6 +16,7 @@ from holdfast.adapters.git.ws_desk import Desk, open_desk
 from holdfast.adapters.git.ws_gather import Gathered, Policy, gather
 from holdfast.adapters.git.ws_scan import ABSENT, GITLINK, Own, joined, shown
 from holdfast.adapters.probes.git_runner import Git
+from holdfast.adapters.remembering import Few
 from holdfast.core.named import NamedTuple
 
 WHOLE = Policy(largest=1 << 62)  # no file is too large to count
@@ -24,8 +25,8 @@ _RAW = ("diff-tree", "-r", "-z", "--raw", "--no-renames", "--no-ext-diff", "--ig
 Entries = dict[bytes, tuple[bytes, bytes]]
 
 # What a tree holds never changes: the few that were looked at last, by their ids, unless one is too large to be kept.
-_HELD: dict[str, Entries] = {}
-_MOST_HELD, _LARGEST_HELD = 8, 20_000
+_HELD = Few[str, Entries](8)
+_LARGEST_HELD = 20_000
 
 
 class Content(NamedTuple):
@@ -95,8 +96,6 @@ def _held(desk: Desk, tree: str) -> Entries:
     if held is None:
         rows = (row.split(b"\t", 1) for row in desk.run("ls-tree", "-r", "-z", tree).split(b"\0") if row)
         held = {path: (facts.split(b" ")[0], facts.split(b" ")[2]) for facts, path in rows}
-        if len(_HELD) >= _MOST_HELD:
-            _HELD.clear()
         if len(held) <= _LARGEST_HELD:
             _HELD[tree] = held
     return held

@@ -34,12 +34,13 @@ from holdfast.adapters.git.ws_scan import (
 from holdfast.adapters.git.ws_submodules import strangers
 from holdfast.adapters.probes.git_config import filters_of_repository
 from holdfast.adapters.probes.git_runner import complaint
+from holdfast.adapters.remembering import Few
 from holdfast.core.guards import matches
 from holdfast.core.named import NamedTuple
 
 ATTEMPTS = 3  # files come and go while they are read
-_LISTED: dict[bytes, bytes] = {}  # what git listed of the last few indexes, unless they are large
-_MOST_LISTED, _LARGEST_LISTED = 8, 1 << 20
+_LISTED = Few[bytes, bytes](8)  # what git listed of the last few indexes, unless they are large
+_LARGEST_LISTED = 1 << 20
 _KINDS = {
     stat.S_IFIFO: "it is a pipe",
     stat.S_IFSOCK: "it is a socket",
@@ -214,8 +215,6 @@ class _Gatherer:
         listing = _LISTED.get(data)
         if listing is None:
             listing = self.desk.run(*LIST, index=self.private)
-            if len(_LISTED) >= _MOST_LISTED:
-                _LISTED.clear()
             if len(data) <= _LARGEST_LISTED:
                 _LISTED[data] = listing
         return listing

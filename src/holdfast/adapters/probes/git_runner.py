@@ -25,6 +25,7 @@ from holdfast.adapters.probes.git_config import (
 )
 from holdfast.adapters.probes.git_place import ID, Repository, is_detached, plain_head, read_configs, stands
 from holdfast.adapters.probes.programs import Finished, Limits, find_program, run, search_path
+from holdfast.adapters.remembering import Few
 from holdfast.adapters.syncing import sync_folders
 from holdfast.core.errors import UsageError
 from holdfast.core.stops import snippet
@@ -35,16 +36,15 @@ _NO_FOLDER = b"fatal: cannot change to "
 _USER = re.compile(r"://[^/@\s]+@")
 
 # What git said of the settings in these very files: the same bytes mean the same, as long as none of them names another file.
-_SETTINGS: dict[object, tuple[Setting, ...]] = {}
 _REMEMBERED = 64
+_SETTINGS = Few[object, tuple[Setting, ...]](_REMEMBERED)
 _KNOWN_GIT = "/usr/bin/git" if sys.platform == "linux" else ""  # whose system settings are in /etc/gitconfig
 _INCLUDES = ("include.", "includeif.")
 _fsencode = functools.lru_cache(4096)(os.fsencode)
 
 # What an id means never changes: by the repository, for all of its work trees, and the id.
-_TREES: dict[tuple[str, str], str] = {}
-_COMMITS: set[tuple[str, str]] = set()
-_MANY = 1000
+_TREES = Few[tuple[str, str], str](1000)
+_COMMITS = Few[tuple[str, str], None](1000)
 
 
 class Git:
@@ -78,8 +78,6 @@ class Git:
         whole = self.place is None or any(scope == "local" for scope, _, _ in found)  # else git saw no repository here
         includes = any(name.lower().startswith(_INCLUDES) for _, name, _ in found)
         if files is not None and whole and not includes and files == self._files():
-            if len(_SETTINGS) >= _REMEMBERED:
-                _SETTINGS.clear()
             _SETTINGS[key] = found
         return found
 
@@ -187,10 +185,8 @@ class Git:
         """As `resolve`, but what is the id of a commit is asked once: it never means another, though it may be gone since."""
         if self._key(name) in _COMMITS:
             return name
-        if len(_COMMITS) >= _MANY:
-            _COMMITS.clear()
         commit = self.resolve(name)
-        _COMMITS.add(self._key(commit))
+        _COMMITS[self._key(commit)] = None
         return commit
 
     def _key(self, sha: str) -> tuple[str, str]:
@@ -207,8 +203,6 @@ class Git:
 
     def know_tree(self, commit: str, tree: str) -> str:
         """Remember the tree of a commit that git has just made or named; gives the commit."""
-        if len(_TREES) >= _MANY:
-            _TREES.clear()
         _TREES[self._key(commit)] = tree
         return commit
 
