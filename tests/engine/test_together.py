@@ -142,12 +142,17 @@ def test_a_caller_that_gives_up_does_not_stop_the_others(store):
     assert store.head("run-1").seq == 2
 
 
-@pytest.mark.parametrize("wait", [0.0, 0.02], ids=["before it is sent", "while it is on its way"])
-def test_a_caller_that_gives_up_can_go_on_with_the_same_log(store, monkeypatch, wait):
+def slow_down(store, monkeypatch):
+    """A disk that is waited for elsewhere, and takes a while."""
     monkeypatch.setattr(together, "QUICK", 0.0)
-    log = begun(store, 1)
     append_all = store.append_all
     store.append_all = lambda appends: (time.sleep(0.05), append_all(appends))[1]
+
+
+@pytest.mark.parametrize("wait", [0.0, 0.02], ids=["before it is sent", "while it is on its way"])
+def test_a_caller_that_gives_up_can_go_on_with_the_same_log(store, monkeypatch, wait):
+    slow_down(store, monkeypatch)
+    log = begun(store, 1)
 
     async def everything():
         shared = Together(store)
@@ -164,10 +169,8 @@ def test_a_caller_that_gives_up_can_go_on_with_the_same_log(store, monkeypatch, 
 
 
 def test_what_is_on_its_way_for_nobody_any_more_is_read_from_the_log(store, monkeypatch):
-    monkeypatch.setattr(together, "QUICK", 0.0)
+    slow_down(store, monkeypatch)
     log = begun(store, 1)
-    append_all = store.append_all
-    store.append_all = lambda appends: (time.sleep(0.05), append_all(appends))[1]
 
     async def everything():
         shared = Together(store)
