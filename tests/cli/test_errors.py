@@ -292,6 +292,7 @@ def test_perform_returns_the_code_of_a_verb(capsys):
         ("export run-1 - >/dev/full", "store_full"),
         ("log run-1 >/dev/full", "store_full"),
         ("status --json >/dev/full", "store_full"),
+        ("run -- echo said >/dev/full", "store_full"),
     ],
 )
 def test_output_that_goes_nowhere_is_no_success(holdfast, make_run, command, reason):

@@ -341,6 +341,28 @@ def test_what_is_no_file_is_never_replaced(make_store, tmp_path, force):
     assert not list(tmp_path.glob(".*new-*"))
 
 
+def test_a_file_that_is_not_there_is_not_found(tmp_path):
+    with (
+        pytest.raises(errors.NotFound, match=r"no file .*nowhere") as refused,
+        transfer.open_source(str(tmp_path / "nowhere")),
+    ):
+        pytest.fail("opened")
+    assert "holdfast export" in refused.value.advice
+
+
+@pytest.mark.parametrize(
+    ("line", "field", "named"), [(0, "head", "hash of the head"), (1, "hash", "hash of the event")]
+)
+def test_what_is_no_hash_is_called_what_it_stands_for(make_store, tmp_path, line, field, named):
+    store = make_store()
+    a_run(store)
+    lines = parsed(exported(store))
+    lines[line][field] = "0" * 63
+    with pytest.raises(errors.HoldfastError, match=named) as refused:
+        take_in(make_store(), joined(lines), tmp_path)
+    assert f"line {line + 1}" in str(refused.value)
+
+
 def test_where_a_file_has_only_one_name_an_export_is_as_careful(make_store, tmp_path, monkeypatch):
     def no_link(source, target):
         raise PermissionError(errno.EPERM, "Operation not permitted")
@@ -788,11 +810,6 @@ def test_a_fifo_is_refused_at_once(tmp_path):
 
 def test_a_folder_is_refused(tmp_path):
     with pytest.raises(errors.BadFile), transfer.open_source(str(tmp_path)):
-        pass
-
-
-def test_a_missing_file_is_named(tmp_path):
-    with pytest.raises(errors.BadFile, match="nowhere"), transfer.open_source(str(tmp_path / "nowhere")):
         pass
 
 

@@ -10,7 +10,6 @@ import os
 import shlex
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from functools import partial
 from itertools import count
 from typing import Any, TypeAlias
@@ -53,12 +52,22 @@ class Command:
         return Answer("unknown", f"the command was running when its run was killed; {ended}")
 
 
-def _pass_on(as_json: bool, data: bytes, is_error: bool) -> None:
-    """What the command says, where it says it; beside a JSON document it all goes to stderr."""
-    stream = sys.stderr if is_error or as_json else sys.stdout
-    with suppress(OSError, ValueError):  # nobody reads it any more; it is kept all the same
-        stream.buffer.write(data)
-        stream.buffer.flush()
+class Through:
+    """What the command says, where it says it; beside a JSON document it all goes to stderr. It is kept all the same."""
+
+    def __init__(self, as_json: bool) -> None:
+        self._as_json = as_json
+        self.lost: OSError | None = None  # what could not be written to somebody who still listens
+
+    def __call__(self, data: bytes, is_error: bool) -> None:
+        stream = sys.stderr if is_error or self._as_json else sys.stdout
+        try:
+            stream.buffer.write(data)
+            stream.buffer.flush()
+        except (BrokenPipeError, ValueError):
+            return  # nobody reads it any more
+        except OSError as error:
+            self.lost = error
 
 
 def mission_of(argv: Sequence[str]) -> str:
@@ -84,6 +93,7 @@ def perform(argv: tuple[str, ...], policy: str | None, new: bool, as_json: bool,
     find_program(argv[0], os.getcwd(), config.environment())
     given = {"kind": "command", "argv": list(argv), "cwd": os.getcwd()}
     tell = partial(remark, as_json=True) if as_json else None
+    through = Through(as_json)
     try:
         with (
             ended_like_by_ctrl_c(),
@@ -94,13 +104,16 @@ def perform(argv: tuple[str, ...], policy: str | None, new: bool, as_json: bool,
             begun = next((one.policy for one in reversed(run.state.effects.values())), "once")
             folder = os.path.join(os.path.dirname(where.place), "runs", run.run_id, "stages")
             commands = Commands(run.run_id, folder, config.environment(), app.redactor())
-            receipt = _attempt(run, lambda: Command(argv, policy or begun, run, commands, partial(_pass_on, as_json)))
+            receipt = _attempt(run, lambda: Command(argv, policy or begun, run, commands, through))
     except Stopped as stopped:
         if as_json:
             emit({"run_id": stopped.run_id, "stop_reason": stopped.reason, "evidence": list(stopped.evidence)})
         return int(stopped.code or 0)
     if as_json:
         emit({"run_id": run.run_id, "stop_reason": None, **receipt})
+    if through.lost is not None:
+        remark(f"Run {run.run_id} is finished, and holds what the command said.", as_json)
+        raise through.lost
     return 0
 
 

@@ -224,7 +224,7 @@ class Reader:
 
     def _read_header(self, value: dict[str, Any], line: bytes) -> Header:
         run_id = check_id(value["run_id"], "The run id")
-        self.header = Header(run_id, value["events"], check_digest(value["head"]))
+        self.header = Header(run_id, value["events"], check_digest(value["head"], "The hash of the head"))
         if self.header.events < 1:
             raise self._bad("an export has at least one event")
         self.state.run_id = run_id
@@ -253,7 +253,7 @@ class Reader:
         if not _is_time(value["at"]):
             raise self._bad(f"the time {value['at']!r:.60} must look like 2026-01-02T03:04:05.678901Z")
         self._check_operation(check_op(value["op"]))
-        digest = bytes.fromhex(check_digest(value["hash"]))
+        digest = bytes.fromhex(check_digest(value["hash"], "The hash of the event"))
         return Record(run_id, value["seq"], value["kind"], value["version"], value["at"], body, digest, value["op"])
 
     def _check_operation(self, op: str) -> None:

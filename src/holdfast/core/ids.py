@@ -29,10 +29,10 @@ def check_id(value: object, what: str = "The id") -> str:
     raise InvalidId(what, value)
 
 
-def check_digest(value: object) -> str:
+def check_digest(value: object, what: str = "The artifact digest") -> str:
     if isinstance(value, str) and len(value) == 64 and _HEX.issuperset(value):
         return value
-    raise InvalidId("The artifact digest", value)
+    raise InvalidId(what, value)
 
 
 def is_of_command(mission_id: str) -> bool:

@@ -153,6 +153,10 @@ def open_stream(stream: BinaryIO) -> Iterator[BinaryIO]:
 def _read_errors(path: str) -> Iterator[None]:
     try:
         yield
+    except FileNotFoundError:
+        missing = NotFound("file", path)
+        missing.advice = "Name the file that `holdfast export` wrote."
+        raise missing from None
     except OSError as error:
         raise BadFile(path, None, f"it cannot be read ({error.strerror or error})") from error
 
