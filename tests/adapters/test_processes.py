@@ -82,11 +82,22 @@ def test_whether_a_child_has_exited_is_seen_without_taking_its_status():
 
 def test_one_who_has_ended_and_whose_parent_has_not_heard_of_it_is_nobody_to_end(monkeypatch):
     process = subprocess.Popen(["/bin/sh", "-c", "exit 0"], start_new_session=True)
-    tree = processes.Tree(processes.identify(process.pid, "the-key", "the-run"))
+    tree = processes.Tree(processes.identify(process.pid, "its-key", "its-run"))
     end = time.monotonic() + 10
     while not processes.has_exited(process.pid) and time.monotonic() < end:
         time.sleep(0.01)
     assert processes.everyone()[process.pid].is_over
-    monkeypatch.setattr(processes, "psutil", None)  # nobody who lives is there to be looked at
+    looked_at = []
+    monkeypatch.setattr(processes.psutil, "Process", looked_at.append)
     assert tree.look(everywhere=True) == tree.end() == []
+    assert process.pid not in looked_at
     process.wait()
+
+
+def test_the_eldest_is_ended_first_because_it_would_go_on_when_its_child_ends(child, monkeypatch):
+    """A shell whose `sleep` is ended before it is would begin the next line of its script."""
+    parent = processes.psutil.Process(os.getpid())
+    told = []
+    monkeypatch.setattr(processes.psutil.Process, "send_signal", lambda one, number: told.append(one.pid))
+    processes._signal([processes.psutil.Process(child.pid), parent], 15)
+    assert told == [parent.pid, child.pid]

@@ -19,6 +19,7 @@ from holdfast.app import write_run
 from holdfast.core.checkpoint import BadCheckpoint, Conflict, ScopeRef
 from holdfast.core.errors import IllegalEvent, LeaseLost, TooLarge, UsageError
 from holdfast.core.values import Message
+from holdfast.core.wire import decode
 from holdfast.engine import forms
 from holdfast.engine.checkpoints import BlockedByConflict
 from holdfast.engine.forms import Unstorable
@@ -246,10 +247,84 @@ def test_a_key_is_given_to_whoever_has_a_parameter_for_it():
     assert not forms.takes_key(other) and not forms.takes_key(max)
 
 
-def test_a_step_whose_name_is_a_secret_is_refused_because_it_could_not_be_found_again(place):
-    secret = "gh" + "p_" + "a1B2c3D4e5" * 3 + "F6g7H8"
-    with pytest.raises(UsageError, match="The name of a step holds a secret"), opened(place) as run:
-        run.step(secret, str, 1)
+SECRET = "gh" + "p_" + "a1B2c3D4e5" * 3 + "F6g7H8"
+
+
+@pytest.mark.parametrize(
+    ("what", "ask"),
+    [
+        ("The name", lambda run, work: run.step(SECRET, work)),
+        ("The name", lambda run, work: run.step("mail " + SECRET, work, retry=2)),
+        ("The name", lambda run, work: run.effect(SECRET, work, probe=lambda: False)),
+        ("The key of an effect", lambda run, work: run.effect("mail", work, key=SECRET, probe=lambda: False)),
+        ("The name", lambda run, work: run.ask(SECRET, "Go on?")),
+        ("The name", lambda run, work: run.sleep(0.01, name=SECRET)),
+    ],
+)
+def test_a_name_that_is_a_secret_is_refused_before_anything_is_done_because_it_could_not_be_found_again(
+    place, what, ask
+):
+    done = []
+    with pytest.raises(UsageError, match=f"{what} holds a secret"), opened(place) as run:
+        ask(run, lambda: done.append(1))
+    assert done == [] and kinds(place) == ["run_started", "run_stopped"]
+
+
+def test_a_mission_id_that_is_a_secret_is_refused_before_the_log_begins(place, monkeypatch):
+    monkeypatch.setenv("SHOP_PASSWORD", "harbour-7x42q9")
+    with pytest.raises(UsageError, match="The mission id holds a secret"), holdfast.run("harbour-7x42q9", store=place):
+        pass
+    with holdfast.open_store(place, read_only=True) as store:
+        assert list(store.heads()) == []
+
+
+class Wordless(Exception):
+    def __str__(self):
+        raise ValueError("no words")
+
+
+def test_an_error_that_cannot_say_what_it_is_is_on_record_all_the_same(place):
+    def work():
+        raise Wordless
+
+    with pytest.raises(Wordless), opened(place) as run:
+        run.step("a", work)
+    with holdfast.open_store(place, read_only=True) as store:
+        failed = [decode(record) for record in store.read("run-1") if record.kind == "step_failed"]
+    assert [event.error for event in failed] == ["Wordless: it cannot be shown (ValueError)"]
+    assert kinds(place)[-1] == "run_stopped"
+
+
+def test_the_probe_is_asked_about_what_the_act_was_given_whatever_that_did_to_it(place):
+    sent = []
+
+    def send(mail):
+        sent.append(mail.pop("id"))
+        raise ConnectionError("after it was sent")
+
+    with opened(place) as run:
+        run.effect("mail", send, {"id": 17}, probe=lambda mail: mail.get("id") in sent)
+    assert sent == [17]
+
+
+def test_three_tenths_are_no_more_than_three_tenths(place):
+    with opened(place, budget=holdfast.Budget(money=0.3)) as run:
+        for _ in range(3):
+            run.spend(money=0.1)
+    with (
+        pytest.raises(Stopped),
+        holdfast.run("m", store=place, run_id="run-2", budget=holdfast.Budget(money=0.3)) as run,
+    ):
+        run.spend(money=0.300001)
+        run.step("a", str, 1)
+
+
+@pytest.mark.parametrize("ttl", [0, -1, float("nan"), 1e308, "30", True])
+def test_a_lease_of_no_length_or_for_ever_is_refused(place, ttl):
+    with pytest.raises(UsageError, match="ttl"), opened(place, ttl=ttl):
+        pass
+    with opened(place, ttl=0.5) as run:
+        run.step("a", str, 1)
 
 
 # --- the lease ---

@@ -356,8 +356,16 @@ def _is_alive(process: psutil.Process) -> bool:
         return False
 
 
+def _age(process: psutil.Process) -> tuple[float, int]:
+    try:
+        return process.create_time(), process.pid
+    except psutil.Error:
+        return 0.0, process.pid  # it is gone
+
+
 def _signal(processes: Iterable[psutil.Process], number: int) -> None:
-    for process in processes:
+    """The eldest first: one whose child ended before it would go on with what comes next."""
+    for process in sorted(processes, key=_age):
         try:
             process.send_signal(number)
         except psutil.Error:

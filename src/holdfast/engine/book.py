@@ -131,6 +131,7 @@ class Book:
     def claim(self, name: str, work: object = None, deep: int = 0) -> None:
         """One use of a name in this process, by code above what is at least so `deep`. A step that is tried again keeps it."""
         _check_name(name)
+        self.check_plain("The name", name)
         place = _caller(work, deep + 2)
         first = self.names.setdefault(name, place)
         if first is not place:
@@ -206,8 +207,17 @@ class Book:
         """Whether an error says that this run is no longer ours. One about another run, which its code drives, does not."""
         return isinstance(error, LeaseLost) and error.run_id in (self.log.run_id, "")
 
+    def check_plain(self, what: str, text: str) -> None:
+        """What is redacted in the log could not be found again: it would be done a second time."""
+        if self.log.redact.glance(text.encode("utf-8", "backslashreplace")) and self.redacted(text) != text:
+            raise UsageError(f"{what} holds a secret: {self.short(text)!r}.", advice="Use another one.")
+
     def said(self, error: BaseException) -> str:
-        return self.short(f"{type(error).__name__}: {error}")
+        try:
+            words = str(error)
+        except Exception as other:  # noqa: BLE001 - an error that cannot say what it is must not hide that it was
+            words = f"it cannot be shown ({type(other).__name__})"
+        return self.short(f"{type(error).__name__}: {words}")
 
     def short(self, text: str) -> str:
         """Redacted first, shortened then: half a secret has no shape to be known by."""

@@ -52,7 +52,7 @@ class Budgets:
         used = (
             ("attempts", limits.attempts, spent.attempts + attempts),
             ("tokens", limits.tokens, spent.tokens),
-            ("money", limits.money, spent.money),
+            ("money", limits.money, round(spent.money, 9)),  # a sum of fractions is a little off
         )
         for what, limit, amount in used:
             if limit is not None and amount > limit:

@@ -126,7 +126,7 @@ class Effects:
             call, see = partial(work, whole), None if look is None else partial(look, whole)
         else:
             call = _bound(f"The act of {what}", work, args, kwargs, whole, lent)
-            see = None if look is None else _bound(f"The probe of {what}", look, args, kwargs, whole)
+            see = None if look is None else _bound(f"The probe of {what}", look, *forms.copied(args, kwargs), whole)
         return Deed(
             name,
             whole,
@@ -164,7 +164,7 @@ class Effects:
     def _key(self, name: str, key: str | None, arguments: Any, given: str) -> str:
         if key is not None:
             whole = business_key(key, arguments)
-            self._check_plainly(whole)
+            self._book.check_plain("The key of an effect", whole)
             return whole
         return self._begun_before(name, given) or digest(canonical([self._book.log.run_id, name, given]))[:KEY_LENGTH]
 
@@ -177,12 +177,6 @@ class Effects:
         return next(
             (key for key, known in state.effects.items() if (known.step_id, known.arguments_hash) == same), None
         )
-
-    def _check_plainly(self, key: str) -> None:
-        """A key that is redacted in the log could not be found again."""
-        said = msgspec.json.encode({"effect_key": key})
-        if self._book.log.redact.body(said) != said:
-            raise UsageError("The key of an effect holds a secret.", advice="Use another key.")
 
     # --- doing it
 

@@ -118,6 +118,13 @@ def named(what: str, names: tuple[str, ...], args: tuple[Any, ...], kwargs: Mapp
     return given
 
 
+def copied(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[tuple[Any, ...], Mapping[str, Any]]:
+    """Arguments as they are now, whatever is done to the given ones afterwards."""
+    from copy import deepcopy
+
+    return deepcopy((args, kwargs))
+
+
 def at_a_glance(names: tuple[str, ...], args: tuple[Any, ...]) -> tuple[dict[str, Any], bytes, bool] | None:
     """Small numbers and short plain text by name, their canonical form, and whether there is text: what `named` and `canonical`
     would give, in one pass. Every step that is done already comes by here. None for all else, which needs a closer look.

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from holdfast.core.errors import BadFile, HoldfastError, LogDamaged, NewerSchema, NotFound, TailLost
+from holdfast.core.errors import BadFile, HoldfastError, LogDamaged, NewerSchema, NotFound, TailLost, UsageError
 from holdfast.core.events import Event, RunResumed
 from holdfast.core.named import NamedTuple
 from holdfast.core.state import FINISHED, STOPPED, RunState, evolve, projection, seal, snapshot, unseal
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from holdfast.ports import Sql, Store
 
 TTL = 30.0
+LONGEST_TTL = 1_000_000  # seconds, eleven days: a process that died must leave its run to another one some day
 SNAPSHOT_EVERY = 500
 FEW = 32  # events that a process records before the quicker hash is worth loading
 _LOOK, _WORTH_IT = 500, 800  # events after which a reader asks how many are left, and those that make it worth loading
@@ -55,6 +56,7 @@ class RunLog:
         self.world = world
         self._new_op, self._now = world.new_op, world.now
         self.redact = redact if redact is not None else _PLAINLY
+        _check_ttl(ttl)
         self.lease: Lease = store.take(run_id, world.owner, ttl)
         self._trust_snapshot = trust_snapshot
         self._sure = self.busy = False
@@ -294,3 +296,11 @@ def _compare_snapshot(state: RunState, head: bytes, sealed: bytes) -> list[Findi
     except HoldfastError as error:
         same, problem = False, str(error)
     return [] if same else [Finding(state.run_id, state.seq, problem, SNAPSHOT_DRIFT)]
+
+
+def _check_ttl(ttl: object) -> None:
+    if not isinstance(ttl, int | float) or isinstance(ttl, bool) or not 0 < ttl <= LONGEST_TTL:
+        raise UsageError(
+            f"The ttl of a lease is a number of seconds above 0 and up to {LONGEST_TTL}, not {ttl!r}.",
+            advice=f"Leave it out for {TTL:g} seconds, after which another process may take over from one that died.",
+        )

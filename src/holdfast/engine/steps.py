@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from holdfast.core.canonical import canonical_plain
-from holdfast.core.errors import HoldfastError, UsageError
+from holdfast.core.errors import HoldfastError
 from holdfast.core.events import Event, StepFailed, StepFinished, StepStarted
 from holdfast.core.retry import ONCE, Retry, as_retry, later, seconds_until
 from holdfast.core.sha import hexdigest
@@ -194,9 +194,7 @@ class Steps:
                 this.args, this.kwargs = spare()
                 this.attempt += 1
             else:
-                state = yield partial(self._book.record, self.ending(this, form))
-                if this.name not in state.steps:
-                    raise secret_name()
+                yield partial(self._book.record, self.ending(this, form))
                 return form.seen
             finally:
                 this.live = False
@@ -272,16 +270,8 @@ def _spare(this: Call) -> Callable[[], tuple[tuple[Any, ...], Mapping[str, Any]]
     """What every further try is given: what the first one was, whatever that did to it. A restart gives it the same."""
     if this.retry is ONCE:
         return lambda: (this.args, this.kwargs)
-    from copy import deepcopy
-
-    kept = deepcopy((this.args, this.kwargs))
-    return lambda: deepcopy(kept)
-
-
-def secret_name() -> UsageError:
-    return UsageError(
-        "The name of a step holds a secret, so what it gave cannot be found again.", advice="Use another name."
-    )
+    kept = forms.copied(this.args, this.kwargs)
+    return lambda: forms.copied(*kept)
 
 
 def wait_until(book: Book, until: str, longest: float) -> Part:

@@ -99,7 +99,7 @@ class Workspaces:
     def _take(self, wanted: Wanted) -> Part:
         book = self._book
         yield from book.boundary()
-        book.claim(wanted.title)
+        book.claim(book.redacted(wanted.title))
         yield book.checkpoints.acquire  # a run makes one checkpoint at a time
         try:
             yield from self._mend()
