@@ -12,6 +12,7 @@ import pytest
 import holdfast
 from holdfast.core.errors import HoldfastError, LeaseHeld, LeaseLost
 from holdfast.core.events import NoteRecorded
+from holdfast.core.wire import decode
 from holdfast.engine.stopping import NameClash
 
 
@@ -229,3 +230,41 @@ def test_a_note_of_somebody_else_is_no_note_of_the_code(place):
     with holdfast.run("m", store=place) as run:
         run.note("same")
     assert state_of(place)[1] == 2
+
+
+@pytest.mark.parametrize("kind", ["step", "effect"])
+def test_what_was_told_inside_of_what_is_done_hides_nothing_that_is_told_later(place, kind):
+    """What is done is not executed again, so its code tells nothing again: the same words after it are new ones."""
+    for die in (True, False):
+        with suppress(Death), holdfast.run("m", store=place) as run:
+            work = lambda: run.spend(tokens=100)  # noqa: E731
+            if kind == "step":
+                run.step("draft", work)
+            else:
+                run.effect("draft", work, probe=lambda: False)
+            if die:
+                raise Death
+            run.spend(tokens=100)
+    assert state_of(place)[0].spent.tokens == 200
+
+
+def test_what_is_told_inside_belongs_to_the_innermost_step_of_its_own_run(place, tmp_path):
+    def inner():
+        with holdfast.run("other", store=str(tmp_path / "o.db")) as other:
+            other.spend(tokens=1)
+        run.spend(tokens=2)
+        run.step("deeper", lambda: run.spend(tokens=3))
+        run.spend(tokens=4)
+
+    with holdfast.run("m", store=place) as run:
+        run.step("outer", inner)
+        run.spend(tokens=5)
+    assert spent_for(place) == [("outer", 2), ("deeper", 3), ("outer", 4), (None, 5)]
+    assert spent_for(str(tmp_path / "o.db")) == [(None, 1)]
+
+
+def spent_for(place):
+    with holdfast.open_store(place, read_only=True) as store:
+        (head,) = store.heads()
+        events = [decode(record) for record in store.read(head.run_id) if record.kind == "budget_spent"]
+    return [(event.step_id, event.tokens) for event in events]

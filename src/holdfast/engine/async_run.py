@@ -74,9 +74,10 @@ class AsyncRun(LiveRun):
             return await drive(steps.run(this)) if usual is False else steps.done(this, usual)
         try:
             try:
-                value = work(*args, **kwargs)
-                if isinstance(value, Awaitable):
-                    value = await value
+                with self._book.within(name):
+                    value = work(*args, **kwargs)
+                    if isinstance(value, Awaitable):
+                        value = await value
                 form = forms.result(f"step {name}", value, this.declared)
             except Exception as error:
                 await drive(steps.failed(this, error))

@@ -35,6 +35,7 @@ Part: TypeAlias = Generator[Callable[[], Any], Any, Any]
 Place: TypeAlias = tuple[CodeType | None, int]  # code and the instruction in it: the line is looked up when it is shown
 LONGEST_NAME = 200
 INSIDE: ContextVar[list[str] | None] = ContextVar("holdfast_inside", default=None)  # names claimed in this attempt
+WITHIN: ContextVar[tuple[Any, str] | None] = ContextVar("holdfast_within", default=None)  # a book, and what it executes
 _OWN_FILES = __file__.rpartition("book.py")[0]
 _CALLERS = tuple(os.path.join(os.path.dirname(os.__file__), part) for part in ("concurrent", "asyncio", "threading.py"))
 
@@ -141,6 +142,21 @@ class Book:
             inside.append(name)
         elif self._tries:
             self._claimed_by_a_thread(name)
+
+    @contextmanager
+    def within(self, name: str) -> Iterator[None]:
+        """While a step or effect is executed: what its code tells the log belongs to it."""
+        outer = WITHIN.get()
+        WITHIN.set((self, name))
+        try:
+            yield
+        finally:
+            WITHIN.set(outer)
+
+    def executed(self) -> str | None:
+        """The step or effect whose code calls this."""
+        found = WITHIN.get()
+        return found[1] if found is not None and found[0] is self else None
 
     @contextmanager
     def trying(self) -> Iterator[None]:

@@ -41,6 +41,7 @@ class Budgets:
     def spend(self, tokens: int, money: float, step_id: str | None) -> Part:
         if step_id is not None:
             check_text("The step that something was spent for", step_id)
+        step_id = step_id or self._book.executed()
         event = BudgetSpent(tokens=_whole(tokens), money=_amount(money), step_id=step_id)
         if not self._retelling.is_known(event):
             yield partial(self._book.record, event)

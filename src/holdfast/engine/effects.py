@@ -242,7 +242,8 @@ class Effects:
         self._book.guard()
         self._observed("begin", deed)
         try:
-            value = yield deed.act
+            with self._book.within(deed.name):
+                value = yield deed.act
             self._observed("end", deed)
         except Exception as error:
             if self._book.is_lost(error):

@@ -28,7 +28,7 @@ class Retelling:
     def is_known(self, event: BudgetSpent | NoteRecorded) -> bool:
         """Whether an earlier process wrote this down, and this is the same once more."""
         book = self._book
-        if not book.resumed:
+        if not book.resumed or book.executed() is not None:  # what is done is not executed again
             return False
         with self._lock:
             if self._left is None:

@@ -157,7 +157,9 @@ class Run(LiveRun):
             return drive(steps.run(this)) if usual is False else steps.done(this, usual)  # type: ignore[no-any-return]
         try:
             try:
-                form = forms.result(f"step {name}", work(*args, **kwargs), this.declared)
+                with self._book.within(name):
+                    value = work(*args, **kwargs)
+                form = forms.result(f"step {name}", value, this.declared)
             except Exception as error:
                 drive(steps.failed(this, error))
                 raise

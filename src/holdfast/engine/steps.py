@@ -184,7 +184,7 @@ class Steps:
             if this.retry is not ONCE or self._budgets.limited:
                 yield from self._announce(this)
             try:
-                with nullcontext() if this.retry is ONCE else self._book.trying():
+                with self._book.within(this.name), nullcontext() if this.retry is ONCE else self._book.trying():
                     value = yield partial(this.work, *this.args, **this.kwargs)
                 form = forms.result(f"step {this.name}", value, this.declared)
             except Exception as error:
