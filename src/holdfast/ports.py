@@ -381,6 +381,9 @@ class Ground(Protocol):
     def committed(self, commit: str, paths: Sequence[str]) -> dict[str, str]:
         """What a commit holds of these files."""
 
+    def present(self, cwd: str, paths: Sequence[str]) -> list[str]:
+        """Those of these paths in a work tree at which something is."""
+
     def ignores(self, cwd: str, paths: Sequence[str]) -> list[str]:
         """Those of these paths in a work tree at which something is that git ignores."""
 

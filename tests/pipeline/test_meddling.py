@@ -67,6 +67,17 @@ def test_an_agent_that_stashes_is_told_of(tmp_path):
     assert project.git("show", "stash^3:kit/words.py") == "WORDS = 1\n"
 
 
+@pytest.mark.parametrize("taken_away", [git("stash", "-u", "-q"), {"do": "run", "argv": ["rm", "kit/words.py"]}])
+def test_work_of_a_task_that_another_agent_takes_away_is_no_work_that_is_done(tmp_path, taken_away):
+    other = [taken_away, write("kit/mean.py", "MEAN = 1\n"), report(implementation_files=["kit/mean.py"])]
+    project = build(tmp_path, TWO, {"implement/T1": DONE, "implement/T2": other}, (*QUICK, "parallel = 1"))
+    handed = is_stop(project, project.run(), "insufficient_evidence")
+    assert "T1: kit/words.py was reported and there" in str(handed["signals"]) and len(project.subjects) == 1
+    (project.top / "kit/words.py").write_text("WORDS = 1\n")
+    assert project.resume().code == 0
+    assert project.git("show", "HEAD:kit/words.py") == "WORDS = 1\n" and project.starts("implement/T1") == 1
+
+
 def test_an_agent_that_deletes_the_log_is_told_of_as_such(tmp_path):
     project = build(tmp_path, ONE, {"implement/T1": [*DONE, git("clean", "-fdxq", ".holdfast")]}, QUICK)
     answer = project.run()

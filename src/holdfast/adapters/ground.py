@@ -73,6 +73,9 @@ class GitGround:
         rows = (row.split(b"\t", 1) for row in said.split(b"\0") if row)
         return {os.fsdecode(path): facts.split()[2].decode() for facts, path in rows}
 
+    def present(self, cwd: str, paths: Sequence[str]) -> list[str]:
+        return _inside(cwd, paths)
+
     def ignores(self, cwd: str, paths: Sequence[str]) -> list[str]:
         there = _inside(cwd, paths)
         return left_out(self._at(cwd).git, there) if there else []

@@ -63,9 +63,10 @@ def _batch(desk: Desk, batch: Mapping[str, Any]) -> None:
     base = _base(desk, name)
     begun = desk.run.step(f"{name}/begin", partial(_begin, desk, batch))
     if (left := aside.without(desk, batch, base))["tasks"]:
-        tasks.work_on(desk, left, base, begun)
+        claims = tasks.work_on(desk, left, base, begun)
         passed = Gate(desk, left, base, _tiers(desk, left), _taken(desk, left)).go_through()
         check_claims(desk, batch)
+        tasks.check_kept(desk, left, base, claims)
         _commit(desk, left, base, passed, _title(left), _body(left))
     else:
         _pass_over(desk, left, base)

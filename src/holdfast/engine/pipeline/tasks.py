@@ -17,7 +17,7 @@ from holdfast.core.errors import HoldfastError
 from holdfast.core.named import NamedTuple
 from holdfast.core.reports import ImplementerReport, Kind, Report, TesterReport
 from holdfast.engine.pipeline import stage, trees
-from holdfast.engine.pipeline.desk import CutShort, Desk, Halt, first_of, label
+from holdfast.engine.pipeline.desk import CutShort, Desk, Halt, first_of, label, step_name
 from holdfast.engine.pipeline.stage import Order
 from holdfast.engine.pipeline.trees import PHASES, stage_name, tree_name
 
@@ -29,16 +29,22 @@ class Site(NamedTuple):
     before: Callable[[str], str]
 
 
-def work_on(desk: Desk, batch: Mapping[str, Any], base: str, begun: str | None) -> None:
-    """All tasks of a batch through their phases, and their results in the main work tree.
+_NO_EVIDENCE = "insufficient_evidence"
+Claims = dict[str, list[str]]  # by the id of a task, the files that it is reported to be implemented in
+
+
+def work_on(desk: Desk, batch: Mapping[str, Any], base: str, begun: str | None) -> Claims:
+    """All tasks of a batch through their phases, and their results in the main work tree. Gives what is reported of them.
 
     `begun` is the artifact that names what differed from the last commit when a parallel batch began.
     """
-    claims: list[str] = []
+    claims: Claims = {}
     with desk.watching(label(batch)):
         _work_on(desk, batch, base, begun, claims)
-    if claims and desk.run.resumed:
-        _is_there(desk, batch, base, claims)
+    named = [path for paths in claims.values() for path in paths]
+    if named and desk.run.resumed:
+        _is_there(desk, batch, base, named)
+    return claims
 
 
 def _is_there(desk: Desk, batch: Mapping[str, Any], base: str, claims: Sequence[str]) -> None:
@@ -47,14 +53,36 @@ def _is_there(desk: Desk, batch: Mapping[str, Any], base: str, claims: Sequence[
     if set(ground.changed(ground.top, base)) - {*trees.own_files(desk)} or ground.ignores(ground.top, claims):
         return
     said = f"{', '.join(claims[:8])} was reported, and no file differs from the commit that the batch began with"
-    told, name = desk.told(f"{label(batch)}/gone", "insufficient_evidence")
+    _stop_once(desk, batch, f"{label(batch)}/gone", said)
+
+
+def check_kept(desk: Desk, batch: Mapping[str, Any], base: str, claims: Claims) -> None:
+    """Stop before a commit if nothing is left of files that a task made: another agent may have stashed or removed them."""
+    ground = desk.parts.ground
+    decided = desk.decided_before(f"{label(batch)}/files") or desk.told(f"{label(batch)}/gone", _NO_EVIDENCE)[0]
+    for task, paths in () if decided else claims.items():
+        if paths and not ground.present(ground.top, paths) and (made := _made(desk, batch, base, paths)):
+            said = f"{task}: {', '.join(made[:8])} was reported and there, and is not in the work tree any more"
+            _stop_once(desk, batch, f"{label(batch)}/{step_name(task)}/away", said)
+
+
+def _made(desk: Desk, batch: Mapping[str, Any], base: str, paths: Sequence[str]) -> list[str]:
+    """Those of the paths that a snapshot of this batch holds, and the commit that it began with does not."""
+    ground, mark = desk.parts.ground, f"before {label(batch)}/"
+    taken = [one.snapshot for one in desk.run.state.workspaces.values() if one.complete and one.title.startswith(mark)]
+    held = {path for snapshot in taken if snapshot is not None for path in ground.committed(snapshot, paths)}
+    return sorted(held - ground.committed(base, paths).keys())
+
+
+def _stop_once(desk: Desk, batch: Mapping[str, Any], mark: str, said: str) -> None:
+    told, name = desk.told(mark, _NO_EVIDENCE)
     if not told:
         desk.run.step(name, lambda: said)
-        raise Halt("insufficient_evidence", said, "`holdfast checkpoint --list` shows what is kept")
+        raise Halt(_NO_EVIDENCE, said, "`holdfast checkpoint --list` shows what is kept")
     desk.note(f"{label(batch)}: {said}; the run goes on without it")
 
 
-def _work_on(desk: Desk, batch: Mapping[str, Any], base: str, begun: str | None, claims: list[str]) -> None:
+def _work_on(desk: Desk, batch: Mapping[str, Any], base: str, begun: str | None, claims: Claims) -> None:
     if batch["parallel"]:
         _side_by_side(desk, batch, base, begun, claims)
         return
@@ -63,7 +91,7 @@ def _work_on(desk: Desk, batch: Mapping[str, Any], base: str, begun: str | None,
         phases(desk, batch, task, site, claims)
 
 
-def phases(desk: Desk, batch: Mapping[str, Any], task: Mapping[str, Any], site: Site, claims: list[str]) -> None:
+def phases(desk: Desk, batch: Mapping[str, Any], task: Mapping[str, Any], site: Site, claims: Claims) -> None:
     """Each phase of one task. `claims` gets the files that it is reported to be implemented in."""
     said: list[str] = []
     tests: Mapping[str, str] = {}
@@ -87,7 +115,7 @@ def phases(desk: Desk, batch: Mapping[str, Any], task: Mapping[str, Any], site: 
         if isinstance(report, TesterReport) and batch["parallel"]:
             tests = desk.run.step(f"{name}/left", partial(trees.left_in, desk, tree_name(batch, task)))
         if isinstance(report, ImplementerReport) and report.status == "success":
-            claims += report.implementation_files
+            claims[task["id"]] = [*report.implementation_files]
 
 
 def _work(desk: Desk, batch: Mapping[str, Any], task: Mapping[str, Any], kind: Kind, before: Sequence[str]) -> Work:
@@ -110,7 +138,7 @@ def _told(report: Report) -> list[str]:
 # --- side by side
 
 
-def _side_by_side(desk: Desk, batch: Mapping[str, Any], base: str, begun: str | None, claims: list[str]) -> None:
+def _side_by_side(desk: Desk, batch: Mapping[str, Any], base: str, begun: str | None, claims: Claims) -> None:
     tasks, failed, name = batch["tasks"], threading.Event(), f"{label(batch)}/merge"
     if not desk.knew(name):
         trees.check_there(desk, batch)
@@ -166,7 +194,7 @@ def _in_own_tree(
     task: Mapping[str, Any],
     base: str,
     failed: threading.Event,
-    claims: list[str],
+    claims: Claims,
 ) -> None:
     """A task that was not begun when another one failed is not begun; one that was comes to its end."""
     if failed.is_set():
