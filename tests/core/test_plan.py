@@ -114,6 +114,31 @@ def test_the_table_has_every_move():
     assert {row.move for _, _, rows in TABLE for row in rows} == set(get_args(RowMove))
 
 
+@pytest.mark.parametrize(
+    ("ended", "rows"),
+    [
+        ([e.EffectFinished(effect_key="k", receipt={"exit_code": 0})], []),
+        ([], []),
+        (
+            [e.EffectFinished(effect_key="k", receipt={"exit_code": 3})],
+            [("command (2)", "run", "the attempt before it ended with exit code 3: the command runs again")],
+        ),
+        (
+            [
+                e.EffectSettled(effect_key="k", settled_as="unknown"),
+                e.EffectSettled(effect_key="k", settled_as="abandoned"),
+            ],
+            [("command (2)", "run", "the attempt before it was given up: the command runs again")],
+        ),
+        ([e.EffectSettled(effect_key="k", settled_as="done")], []),
+    ],
+)
+def test_a_command_that_failed_is_planned_to_run_again(ended, rows):
+    begun = e.EffectStarted(effect_key="k", step_id="command", policy="once")
+    state = state_of(e.RunStarted(mission_id="command.1a"), begun, *ended, e.RunStopped(reason="step_failed"))
+    assert [row[1:] for row in resume_plan(state).rows if row.name != "k"] == rows
+
+
 @pytest.mark.parametrize("policy", ["pure", "read", "idempotent", "keyed"])
 @pytest.mark.parametrize("more", [(), (settled("unknown"),)])
 def test_what_may_be_repeated_is_done_again_with_its_key(policy, more):

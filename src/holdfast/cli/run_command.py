@@ -22,6 +22,7 @@ from holdfast.cli.signals import ended_like_by_ctrl_c
 from holdfast.core.canonical import canonical, digest
 from holdfast.core.errors import UsageError
 from holdfast.core.ids import COMMAND
+from holdfast.core.plan import command_name
 from holdfast.core.values import Answer
 from holdfast.engine.run import Run
 from holdfast.engine.stopping import Stopped
@@ -121,7 +122,7 @@ def _attempt(run: Run, command: Callable[[], Command]) -> dict[str, Any]:
     """The first attempt that succeeds. One that failed before this process began is followed by another."""
     ended = {one.step_id for one in run.state.effects.values() if one.status == "done"}
     for attempt in count(1):
-        name = "command" if attempt == 1 else f"command ({attempt})"
+        name = command_name(attempt)
         receipt: dict[str, Any] | None = run.effect(name, command())
         if receipt is None and name in _given_up(run):
             continue

@@ -7,7 +7,7 @@ still asks for the same things is found out when it runs, and recorded as drift.
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Literal
 
 import msgspec
@@ -15,7 +15,7 @@ import msgspec
 from holdfast.core.canonical import digest
 from holdfast.core.events import DriftFound, Policy, Verdict
 from holdfast.core.gates import Gate
-from holdfast.core.ids import SPEC
+from holdfast.core.ids import COMMAND, SPEC
 from holdfast.core.moves import REMEDIES
 from holdfast.core.named import NamedTuple
 from holdfast.core.shapes import (
@@ -162,6 +162,7 @@ def _rows(state: RunState) -> Iterator[Row]:
             yield Row("step", name, "run", "attempt 1: it has not begun")
     for key, effect in state.effects.items():
         yield Row("effect", key, *_of_effect(state, key, effect))
+    yield from _of_command(state)
     for name, question in state.questions.items():
         yield Row("question", name, *_of_question(state.run_id, name, question))
     for name, until in state.sleeps.items():
@@ -187,6 +188,23 @@ def _of_step(step: StepState) -> tuple[RowMove, str]:
 def _of_effect(state: RunState, key: str, effect: EffectState) -> tuple[RowMove, str]:
     move, why = _CLOSED[effect.status] if effect.status not in OPEN else _of_open(state, key, effect)
     return move, f"of step {effect.step_id}: {why}"
+
+
+def _of_command(state: RunState) -> Iterator[Row]:
+    """`holdfast run -- COMMAND` begins another attempt when all that it began are over and none was a success."""
+    begun = [*state.effects.values()] if state.mission_id.startswith(COMMAND) else []
+    if not begun or state.status == FINISHED or any(effect.status not in ("done", "abandoned") for effect in begun):
+        return
+    last = begun[-1]
+    code = last.receipt.get("exit_code") if isinstance(last.receipt, Mapping) else None
+    if last.status == "abandoned" or code:
+        ended = f"ended with exit code {code}" if code else "was given up"
+        yield Row("effect", command_name(len(begun) + 1), "run", f"the attempt before it {ended}: the command runs again")
+
+
+def command_name(attempt: int) -> str:
+    """What an attempt of `holdfast run -- COMMAND` is called."""
+    return "command" if attempt == 1 else f"command ({attempt})"
 
 
 def _of_open(state: RunState, key: str, effect: EffectState) -> tuple[RowMove, str]:
