@@ -78,6 +78,15 @@ def test_work_of_a_task_that_another_agent_takes_away_is_no_work_that_is_done(tm
     assert project.git("show", "HEAD:kit/words.py") == "WORDS = 1\n" and project.starts("implement/T1") == 1
 
 
+def test_a_repository_that_an_agent_made_within_is_told_of_and_not_called_committed(tmp_path):
+    inner = [write("sub/x.txt", "x\n"), git("init", "-q", "sub"), git("-C", "sub", "add", "-A")]
+    project = build(tmp_path, ONE, {"implement/T1": [*inner, git("-C", "sub", "commit", "-qm", "inner"), *DONE]}, QUICK)
+    assert project.run().code == 0
+    told = [text for text in project.notes() if "sub/" in text]
+    assert any("is a repository of its own, and is in no commit of this one" in text for text in told), project.notes()
+    assert not any("committed with the review" in text for text in told), told
+
+
 def test_an_agent_that_deletes_the_log_is_told_of_as_such(tmp_path):
     project = build(tmp_path, ONE, {"implement/T1": [*DONE, git("clean", "-fdxq", ".holdfast")]}, QUICK)
     answer = project.run()

@@ -199,7 +199,9 @@ def _of_command(state: RunState) -> Iterator[Row]:
     code = last.receipt.get("exit_code") if isinstance(last.receipt, Mapping) else None
     if last.status == "abandoned" or code:
         ended = f"ended with exit code {code}" if code else "was given up"
-        yield Row("effect", command_name(len(begun) + 1), "run", f"the attempt before it {ended}: the command runs again")
+        yield Row(
+            "effect", command_name(len(begun) + 1), "run", f"the attempt before it {ended}: the command runs again"
+        )
 
 
 def command_name(attempt: int) -> str:

@@ -143,11 +143,15 @@ def _left(desk: Desk) -> list[str]:
     What was there before the run, outside of its scope, is not committed.
     """
     ground, outside = desk.parts.ground, desk.repo.check_scope()
-    changed = [path for path in ground.uncommitted(ground.top) if path not in outside]
+    differing = [path for path in ground.uncommitted(ground.top) if path not in outside]
+    changed = [path for path in differing if not path.endswith("/")]
     if changed:
         desk.note(
             f"batch-{FINAL}: {trees.listed(changed)} differs from the last commit, and is committed with the review"
         )
+    if len(changed) < len(differing):
+        inner = [path for path in differing if path.endswith("/")]
+        desk.note(f"batch-{FINAL}: {trees.listed(inner)} is a repository of its own, and is in no commit of this one")
     return [trees.plain(path) for path in changed[:_SHOWN]]
 
 
