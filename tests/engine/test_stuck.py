@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -65,6 +66,31 @@ def test_what_leaves_no_trace_is_given_up_when_the_code_ends_without_it(place, p
     effect = effect_of(place)
     assert (effect.status, effect.evidence) == ("abandoned", "the code ended without it, and it leaves no trace")
     assert run.state.status == "finished"
+
+
+@pytest.mark.parametrize("error", [None, ValueError])
+def test_a_step_that_a_thread_still_does_when_the_code_ends_is_on_record(place, error):
+    begun, over = threading.Event(), threading.Event()
+
+    def work():
+        begun.set()
+        over.wait(10)
+
+    def beside(run):
+        with suppress(holdfast.HoldfastError):
+            run.step("beside", work)
+
+    try:
+        with suppress(ValueError), opened(place) as run:
+            threading.Thread(target=beside, args=(run,), daemon=True).start()
+            assert begun.wait(10)
+            if error is not None:
+                raise error
+        kinds = [event.kind for event in holdfast.open_store(place, read_only=True).read("run-1")]
+    finally:
+        over.set()
+    left = ["step_started", "step_failed", "run_finished"] if error is None else ["step_started", "run_stopped"]
+    assert kinds == ["run_started", *left]
 
 
 @pytest.mark.parametrize("policy", ["idempotent", "keyed"])

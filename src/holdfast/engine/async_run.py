@@ -178,7 +178,7 @@ class AsyncRun(LiveRun):
     ) -> None:
         self._forget()
         try:
-            await drive(self._life.end(error, self._book.names))
+            await drive(self._life.end(error, self._book.names, self._steps.announce_long(0)))
         finally:
             self._life.close()
 

@@ -140,13 +140,15 @@ class Life:
 
     # --- ending
 
-    def end(self, error: BaseException | None, names: Iterable[str]) -> Part:
-        """Say how it ended. What was already said, or can no longer be said, is left alone."""
+    def end(self, error: BaseException | None, names: Iterable[str], announce: Part) -> Part:
+        """Say how it ended, and first what still goes on. What was already said, or can no longer be, is left alone."""
         book, lost = self._book, self._keeper.lost
         if error is None and lost is not None:
             raise LeaseLost(lost.run_id, lost.epoch)
         if book.is_lost(error) or lost is not None:
             return
+        if book.state.status == RUNNING:
+            yield from announce
         if error is None:
             try:
                 yield from self._finish(set(names))

@@ -268,7 +268,7 @@ class Run(LiveRun):
     ) -> None:
         self._forget()
         try:
-            drive(self._life.end(error, self._book.names))
+            drive(self._life.end(error, self._book.names, self._steps.announce_long(0)))
         finally:
             self._life.close()
 

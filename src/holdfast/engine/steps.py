@@ -211,10 +211,10 @@ class Steps:
         going.announced = True
         yield partial(self._book.record, going.start(self._book.state.seq))
 
-    def announce_long(self) -> Part:
+    def announce_long(self, seconds: float = LONG) -> Part:
         """Let others see what has been going on for a while."""
         for going in list(self._going.values()):
-            if not going.announced and monotonic() - going.began > LONG:
+            if not going.announced and monotonic() - going.began >= seconds:
                 with self._book.lock:
                     if going.live and self._book.state.status == RUNNING:
                         yield from self._announce_now(going)
