@@ -17,7 +17,7 @@ from holdfast.adapters import system, terminal
 from holdfast.core.drift import DRIFTS, POLICIES, Policy
 from holdfast.core.errors import UsageError
 from holdfast.core.ids import check_id
-from holdfast.core.retry import Budget
+from holdfast.core.retry import Budget, check_budget
 from holdfast.core.stops import is_resumable
 from holdfast.core.strictness import Strictness, effective_strictness
 from holdfast.engine.book import Options
@@ -144,11 +144,13 @@ def _options(
 ) -> Options:
     environ = config.environment()
     points = _kill_points(environ)
+    limits = Budget() if budget is None else budget
+    check_budget(limits)
     somebody = terminal.is_there()
     return Options(
         strictness=effective_strictness(call=strictness, config=environ.get("HOLDFAST_STRICTNESS") or None),
         policies={**({"tree": "warn"} if environ.get("HOLDFAST_ALLOW_DIRTY") else {}), **_checked(policies or {})},
-        budget=budget or Budget(),
+        budget=limits,
         confirm=confirm or (terminal.confirm if somebody else None),
         prompt=_patient(prompt) if prompt else (terminal.prompt if somebody else None),
         accept=bool(environ.get("HOLDFAST_YES")) if accept is None else accept,

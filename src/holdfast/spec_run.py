@@ -28,7 +28,7 @@ from holdfast.adapters.trust import Trust, Untrusted
 from holdfast.core.agents import Profile, profile_from, shipped, shipped_profile
 from holdfast.core.auto_resume import Halt, No, next_try
 from holdfast.core.drift import Policy
-from holdfast.core.errors import HoldfastError, LeaseLost, UsageError
+from holdfast.core.errors import HoldfastError, LeaseLost, UsageError, shown
 from holdfast.core.guards import Scope
 from holdfast.core.ids import SPEC
 from holdfast.core.named import NamedTuple
@@ -194,10 +194,19 @@ def _check_agents(chosen: Settings, profiles: Mapping[str, Profile], top: str) -
                 advice=f"Known are {', '.join(sorted(profiles))}; `[agents.NAME]` in holdfast.toml adds one.",
             )
         if is_installed(profiles[name], config.environment(), top) is None:
-            raise UsageError(
-                f"The agent {name} is not installed: there is no {profiles[name].start[0]!r:.80}.",
-                advice="Install it, or name another with --agent.",
-            )
+            raise _not_there(name, profiles[name].start[0], top)
+
+
+def _not_there(name: str, program: str, top: str) -> UsageError:
+    if "/" in program and os.path.isfile(path := os.path.join(top, program)):
+        return UsageError(
+            f"The agent {name} cannot be started: {shown(path, 200)} may not be executed.",
+            advice="`chmod +x` it, or name another with --agent.",
+        )
+    return UsageError(
+        f"The agent {name} is not installed: there is no {program!r:.80}.",
+        advice="Install it, or name another with --agent.",
+    )
 
 
 # --- running it

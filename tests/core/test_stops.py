@@ -307,7 +307,7 @@ def test_a_diagnosis_without_evidence_is_the_sentence_of_the_table():
 
 def test_a_sentence_without_a_full_stop_gets_one_before_its_evidence():
     assert "smaller milestones. The setting is" in stops.diagnose("timeout", ["1 h"]).diagnosis
-    assert stops.diagnose("timeout", ["1 h"]).diagnosis.endswith("holdfast.toml. Evidence: 1 h")
+    assert stops.diagnose("timeout", ["1 h"]).diagnosis.endswith("Python. Evidence: 1 h")
 
 
 @pytest.mark.parametrize("text", ["{run}", "{0.__class__}", "%s %(x)s", "${HOME}", "`id`", "\\1"])

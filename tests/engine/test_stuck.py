@@ -68,8 +68,10 @@ def test_what_leaves_no_trace_is_given_up_when_the_code_ends_without_it(place, p
     assert run.state.status == "finished"
 
 
-@pytest.mark.parametrize("error", [None, ValueError])
-def test_a_step_that_a_thread_still_does_when_the_code_ends_is_on_record(place, error):
+@pytest.mark.parametrize(
+    ("error", "end"), [(None, ("step_failed", "run_finished")), (ValueError, ("run_stopped",))], ids=["ends", "fails"]
+)
+def test_a_step_that_a_thread_still_does_when_the_code_ends_is_on_record(place, error, end):
     begun, over = threading.Event(), threading.Event()
 
     def work():
@@ -89,8 +91,7 @@ def test_a_step_that_a_thread_still_does_when_the_code_ends_is_on_record(place, 
         kinds = [event.kind for event in holdfast.open_store(place, read_only=True).read("run-1")]
     finally:
         over.set()
-    left = ["step_started", "step_failed", "run_finished"] if error is None else ["step_started", "run_stopped"]
-    assert kinds == ["run_started", *left]
+    assert kinds == ["run_started", "step_started", *end]
 
 
 @pytest.mark.parametrize("policy", ["idempotent", "keyed"])

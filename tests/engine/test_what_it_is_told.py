@@ -11,6 +11,7 @@ import pytest
 
 import holdfast
 from holdfast import app
+from holdfast.adapters.probes.files import FileWrite
 from holdfast.core.checkpoint import BadCheckpoint
 from holdfast.core.errors import UsageError
 from holdfast.engine import people
@@ -193,6 +194,9 @@ def test_a_run_of_coroutines_awaits_an_act_but_asks_no_generator(place):
         lambda run: run.checkpoint("here", scope_refs=[("team_domain",)]),
         lambda run: run.checkpoint("here", scope_refs=[5]),
         lambda run: run.checkpoint("here", lifetime="a day"),
+        lambda run: run.checkpoint("here", strictness="a little"),
+        lambda run: run.gate("here", [], strictness="a little"),
+        lambda run: FileWrite("/tmp/never", MANY),
     ],
 )
 def test_what_makes_no_sense_is_refused_in_words(place, wrong):
@@ -208,6 +212,8 @@ def test_what_makes_no_sense_is_refused_in_words(place, wrong):
     [
         {"inputs": ["a"]},
         {"inputs": "a"},
+        {"budget": 5},
+        {"budget": 0},
         {"budget": holdfast.Budget(tokens=MANY)},
         {"budget": holdfast.Budget(money=-1)},
         {"budget": holdfast.Budget(seconds=float("nan"))},

@@ -84,6 +84,13 @@ def test_an_agent_that_is_not_installed(tmp_path):
     refused(project, project.run("--agent", "gone"), "usage_error", "not installed")
 
 
+def test_an_agent_that_may_not_be_executed(tmp_path):
+    more = '\n[agents.gone]\nstart = ["tools/agent"]\nprompt_by = "stdin"\n'
+    project = build(tmp_path, ONE, DONE, QUICK, more=more)
+    project.write("tools/agent", "#!/bin/sh\n")
+    refused(project, project.run("--agent", "gone"), "usage_error", "may not be executed", "chmod +x")
+
+
 @pytest.mark.parametrize(
     ("name", "text", "words"),
     [

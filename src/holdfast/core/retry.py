@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from holdfast.core.errors import UsageError
+from holdfast.core.errors import UsageError, shown
 from holdfast.core.named import NamedTuple
 
 
@@ -55,6 +55,8 @@ class Budget(NamedTuple):
 
 
 def check_budget(budget: Budget) -> None:
+    if not isinstance(budget, Budget):
+        raise UsageError(f"{shown(budget, 40)} is no budget.", advice="Say of what, as in holdfast.Budget(attempts=5).")
     for what, limit in zip(Budget._fields, tuple[Any, ...](budget), strict=True):
         if limit is not None and not (isinstance(limit, (int, float)) and limit >= 0):
             raise UsageError(

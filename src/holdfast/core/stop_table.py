@@ -55,7 +55,7 @@ FAMILIES = (
 )
 
 CALLED_HERE = {
-    "timeout": "The setting is budget.time in holdfast.toml.",
+    "timeout": "The setting is budget.time in holdfast.toml, and holdfast.Budget(seconds=...) in Python.",
     "max_ticks": "Holdfast counts no ticks: the reason comes from another program's record.",
     "lockfile_violation": "The allowlist is scope.allow in holdfast.toml.",
     "file_collision": "Each run has a work tree to itself; `git worktree add` makes one more.",

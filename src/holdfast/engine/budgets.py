@@ -9,7 +9,7 @@ from functools import partial
 from holdfast.core.errors import UsageError, shown
 from holdfast.core.events import BudgetSpent
 from holdfast.core.plain import check_text
-from holdfast.core.retry import Budget, check_budget, time_of
+from holdfast.core.retry import Budget, time_of
 from holdfast.core.values import Record
 from holdfast.engine.book import Book, Part
 from holdfast.engine.retelling import Retelling
@@ -32,7 +32,6 @@ class Budgets:
 
     def begin(self) -> None:
         """Count the time that went by in earlier processes. Reads the log again only if time is limited."""
-        check_budget(self._limits)
         if self._limits.seconds is not None:
             log = self._book.log
             self._ran_before = seconds_run(log.store.read(log.run_id))

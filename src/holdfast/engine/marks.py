@@ -8,7 +8,7 @@ from typing import Any
 
 from holdfast.core.canonical import digest
 from holdfast.core.checkpoint import BadCheckpoint, Conflict, ScopeRef, StepCheckpoint
-from holdfast.core.strictness import Strictness
+from holdfast.core.strictness import Strictness, effective_strictness
 from holdfast.engine import checkpoints
 from holdfast.engine.book import Book, Part
 
@@ -100,7 +100,7 @@ class Marks:
         yield partial(book.alone, pass_or_block)
 
     def _strictness(self, own: Strictness | None) -> Strictness:
-        return self._book.options.strictness if own is None else Strictness(own)
+        return effective_strictness(call=own, mission=self._book.options.strictness)
 
 
 def _refs(refs: Refs) -> tuple[ScopeRef, ...]:

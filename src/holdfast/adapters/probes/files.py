@@ -65,6 +65,11 @@ class FileWrite:
             raise UsageError(
                 f"{self.path!r:.200} is not an absolute path in its plain form.", advice="Use os.path.abspath."
             )
+        if not isinstance(self.data, (bytes, bytearray, memoryview)):
+            raise UsageError(
+                f"What {self.path!r:.200} is to hold is no bytes, but a {type(self.data).__name__}.",
+                advice="Encode text yourself, as in text.encode().",
+            )
         if self.before is not None and not re.fullmatch("[0-9a-f]{64}", self.before):
             raise UsageError("`before` is not a SHA-256 in hex digits.", advice="`FileWrite.prepare` finds it out.")
         if self.within is not None and not self.path.startswith(os.path.join(self.within, "")):
