@@ -5,11 +5,14 @@ from __future__ import annotations
 import functools
 import hashlib
 import importlib.util
+import subprocess
+import sys
 import textwrap
 from dataclasses import dataclass
 
 import pytest
 
+import holdfast
 from holdfast.engine import forms
 
 WRAPS = """
@@ -81,3 +84,30 @@ def test_an_object_without_a_hash_can_be_called():
             return x + self.by
 
     assert forms.shape_of(Adder(1)).code_hash is not None
+
+
+EDITED = """
+import sys
+from pathlib import Path
+import holdfast
+import helpers
+def work():
+    return "OLD"
+with holdfast.run("m", store="log.db", run_id="run-1") as run:
+    for name in (__file__, helpers.__file__):
+        Path(name).write_text(Path(name).read_text().replace("OLD", "NEW"))
+    print(run.step("main", work), run.step("module", helpers.work.__wrapped__))
+"""
+HELPERS = "import holdfast\n@holdfast.step\ndef work():\n    return 'OLD'\n"
+
+
+def test_a_file_that_is_edited_while_its_code_runs_is_hashed_as_what_runs(tmp_path):
+    (tmp_path / "program.py").write_text(EDITED)
+    (tmp_path / "helpers.py").write_text(HELPERS)
+    ran = subprocess.run([sys.executable, "program.py"], cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    assert (ran.returncode, ran.stdout) == (0, "OLD OLD\n"), ran.stderr
+    with holdfast.open_store(str(tmp_path / "log.db"), read_only=True) as store:
+        steps = holdfast.read_state(store, "run-1").steps
+    main, module = 'def work():\n    return "OLD"\n', HELPERS.partition("\n")[2]
+    for name, text in (("main", main), ("module", module)):
+        assert steps[name].code_hash == hashlib.sha256(text.encode()).hexdigest()[:32], name

@@ -28,6 +28,8 @@ def step(work: Any = None, /, *, name: str | None = None, retry: Retry | int | N
     """Each call is a step, named after the function and what it is given, or by a template such as `draft/{chapter}`."""
 
     def decorate(inner: Callable[..., Any]) -> Callable[..., Any]:
+        forms.keep_source(getattr(inner, "__code__", None))
+
         @wraps(inner)
         def durable(*args: Any, **kwargs: Any) -> Any:
             return current_run().step(name_of(inner, name, args, kwargs), inner, *args, retry=retry, **kwargs)
@@ -47,6 +49,8 @@ def effect(
     """Each call is an effect, with this policy, probe and key template."""
 
     def decorate(inner: Callable[P, R]) -> Callable[P, R]:
+        forms.keep_source(getattr(inner, "__code__", None))
+
         @wraps(inner)
         def once(*args: P.args, **kwargs: P.kwargs) -> R:
             called = name_of(inner, name, args, kwargs, policy == "transactional")

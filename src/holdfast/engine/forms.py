@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache, lru_cache, partial
-from types import CodeType, FunctionType
+from types import CodeType, ModuleType, FunctionType
 from typing import Any, get_type_hints
 
 import msgspec
@@ -332,6 +332,13 @@ def _code_hash(code: CodeType) -> str | None:
         return None
     indent = len(text[0]) - len(text[0].lstrip())
     return digest("".join(line[indent:] if line[:indent].isspace() else line for line in text).encode())[:32]
+
+
+def keep_source(code: CodeType | ModuleType | None) -> None:
+    """Read its file while that still is what runs: somebody may edit it before a step of it begins."""
+    path = getattr(code, "co_filename", None) or getattr(code, "__file__", None)
+    if path is not None:
+        _lines(path)
 
 
 @lru_cache(maxsize=64)

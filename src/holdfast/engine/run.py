@@ -6,6 +6,7 @@ run or says why it rests; entering it again with a longer log goes on, and what 
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -76,6 +77,7 @@ class LiveRun:
         return self._made[name]
 
     def _begin_watching(self, announce: Callable[[], Any]) -> None:
+        forms.keep_source(sys.modules.get("__main__"))
         self._life.watch(announce)
         self._book.guard = self._life.guard
 
