@@ -16,7 +16,7 @@ import pytest
 
 import holdfast
 from holdfast.app import write_run
-from holdfast.core.checkpoint import BadCheckpoint, Conflict, ScopeRef
+from holdfast.core.checkpoint import Conflict, ScopeRef
 from holdfast.core.errors import IllegalEvent, LeaseLost, TooLarge, UsageError
 from holdfast.core.values import Message
 from holdfast.core.wire import decode
@@ -587,7 +587,7 @@ def test_what_cannot_go_on_comes_with_the_command_that_forks_it(place):
 
 
 def test_a_strictness_that_is_none_is_refused(place):
-    with pytest.raises((ValueError, BadCheckpoint)), opened(place) as run:
+    with pytest.raises(UsageError, match="off, medium or max"), opened(place) as run:
         run.checkpoint("drafted", strictness="very")
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache, lru_cache, partial
-from types import CodeType, ModuleType, FunctionType
+from types import CodeType, FunctionType, ModuleType
 from typing import Any, get_type_hints
 
 import msgspec

@@ -83,7 +83,8 @@ class Life:
 
     def begin(self) -> Part:
         book, state = self._book, self._book.state
-        book.check_plain("The mission id", self._mission_id)
+        if state.mission_id != self._mission_id:
+            book.check_plain("The mission id", self._mission_id)
         self._budgets.begin()
         given = canonical_inputs(self._inputs)
         clean = book.log.redact.body(given) if self._inputs else given
