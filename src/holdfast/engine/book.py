@@ -132,7 +132,7 @@ class Book:
     def claim(self, name: str, work: object = None, deep: int = 0) -> None:
         """One use of a name in this process, by code above what is at least so `deep`. A step that is tried again keeps it."""
         _check_name(name)
-        if name not in self.log.state.steps:
+        if name not in self.state.steps:
             self.check_plain("The name", name)
         place = _caller(work, deep + 2)
         first = self.names.setdefault(name, place)

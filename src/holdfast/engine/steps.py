@@ -157,7 +157,7 @@ class Steps:
     def _done_or_executed(self, this: Call) -> Part:
         known = self._book.state.steps.get(this.name)
         if known is not None and known.status == "finished" and not (yield from self._drifting.of_step(this, known)):
-            return self.done(this, self._book.log.state.steps[this.name])
+            return self.done(this, self._book.state.steps[this.name])
         return (yield from self._execute(this, known))
 
     def done(self, this: Call, known: StepState) -> Any:

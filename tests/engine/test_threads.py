@@ -1,0 +1,45 @@
+"""Threads of one run: whatever one of them begins while another is writing, nothing of the log is read half way."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+import holdfast
+
+BESIDE = {
+    "a known step": lambda run: run.step("known", int),
+    "a known step with tries": lambda run: run.step("known", int, retry=3),
+    "a new step": lambda run: run.step("new", int),
+    "a new step with tries": lambda run: run.step("new", int, retry=3),
+    "an effect": lambda run: run.effect("mail", int, policy="idempotent"),
+    "a cost": lambda run: run.spend(tokens=1),
+    "a note": lambda run: run.note("half way"),
+    "a sleep": lambda run: run.sleep(0.001, name="rest"),
+    "a checkpoint": lambda run: run.checkpoint("here") and None,
+}
+
+
+@pytest.mark.parametrize("name", BESIDE)
+def test_what_begins_while_another_thread_writes_waits_for_it(tmp_path, monkeypatch, name):
+    with holdfast.open_store(str(tmp_path / "holdfast.db")) as store:
+        with pytest.raises(KeyError), holdfast.run("m", store=store, run_id="run-1") as run:
+            run.step("known", int)
+            raise KeyError
+        append, slow = store.append, threading.Event()
+
+        def in_no_hurry(*given):
+            if not slow.is_set():
+                slow.set()
+                threading.Event().wait(0.1)  # the other one begins
+            return append(*given)
+
+        with holdfast.run("m", store=store, run_id="run-1") as run, ThreadPoolExecutor(2) as pool:
+            monkeypatch.setattr(store, "append", in_no_hurry)
+            writing = pool.submit(run.step, "slow", int)
+            assert slow.wait(10)
+            beside = pool.submit(BESIDE[name], run)
+            assert (writing.result(10), beside.result(10)) in {(0, 0), (0, None)}
+        assert run.state.status == "finished"
