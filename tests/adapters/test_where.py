@@ -62,8 +62,11 @@ def test_it_is_what_git_says(kit, state):
     assert where(kit) == said_by_git(kit)
 
 
-def test_in_a_work_tree_of_its_own_the_branch_is_that_of_the_work_tree(kit, tmp_path):
-    side = tmp_path / "side"
+@pytest.mark.parametrize("name", ["side", "si\nde", " side\n", "s\rde"])
+def test_in_a_work_tree_of_its_own_the_branch_is_that_of_the_work_tree(tmp_path, name):
+    (tmp_path / name).mkdir()
+    kit = Kit(tmp_path / name)
+    side = tmp_path / name / "side"
     kit.git("worktree", "add", "-q", "-b", "side", str(side))
     kit.commit("second", **{"b.txt": "b\n"})
     assert where(kit, side) == said_by_git(kit, side) != where(kit)

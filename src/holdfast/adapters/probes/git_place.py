@@ -56,11 +56,11 @@ def find_repository(path: str) -> Repository:
 
 
 def _linked(top: str, git: str) -> Repository:
-    line = _first_line(git)
+    line = _text(git)
     git_dir = real_path(os.path.join(top, line.removeprefix("gitdir: ")))
     common = os.path.dirname(os.path.dirname(git_dir))
-    names_back = real_path(os.path.join(git_dir, _first_line(os.path.join(git_dir, "gitdir"))))
-    named = real_path(os.path.join(git_dir, _first_line(os.path.join(git_dir, "commondir"))))
+    names_back = real_path(os.path.join(git_dir, _text(os.path.join(git_dir, "gitdir"))))
+    named = real_path(os.path.join(git_dir, _text(os.path.join(git_dir, "commondir"))))
     if not line.startswith("gitdir: ") or names_back != git or named != common:
         raise EffectError(
             f"{git} names a git folder that does not name it back.",
@@ -115,7 +115,11 @@ def _config(path: str) -> bytes | None:
 
 
 def _first_line(path: str) -> str:
-    """Of an ordinary file; what is none has none."""
+    return _text(path).replace("\r", "\n").partition("\n")[0]
+
+
+def _text(path: str) -> str:
+    """Of an ordinary file; what is none has none. Without the ends of its last line, as git reads a path."""
     try:
         data = _beginning(path, _MOST) or b""
     except FileNotFoundError:
@@ -124,8 +128,7 @@ def _first_line(path: str) -> str:
         if os.path.isfile(path):
             raise
         return ""
-    line = data.replace(b"\r", b"\n").partition(b"\n")[0]
-    return line.replace(b"\0", b"").decode("utf-8", "surrogateescape")
+    return data.rstrip(b"\r\n").replace(b"\0", b"").decode("utf-8", "surrogateescape")
 
 
 def _beginning(path: str, most: int) -> bytes | None:
