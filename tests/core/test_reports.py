@@ -91,6 +91,8 @@ def test_what_means_the_same_is_forgiven():
     assert found == OfTester(report_id=ID, status="success", test_files=("t.py",))
     found = of_file("implement", status="BLOCKED", clarifications=" ", evidence="grep found nothing")
     assert found.clarifications == () and found.evidence == Evidence(output="grep found nothing")
+    found = of_file("review", verdict="reject", findings=[{"severity": "low", "description": "d"}])
+    assert [issue.description for issue in found.issues] == ["d"]
 
 
 def test_the_file_comes_first_then_the_last_good_pair_then_the_whole_output():

@@ -156,8 +156,11 @@ def _read(data: bytes, wanted: Kind, report_id: str) -> Report:
     if value.get("report_id") != report_id:
         raise _Bad("does not carry the report_id that was asked for")
     _check_depth(value, MAX_DEPTH)
+    value = _relaxed(value)
+    if wanted == "review" and "findings" in value:
+        value.setdefault("issues", value["findings"])  # what they are called when they are handed on
     try:
-        return msgspec.convert(_relaxed(value), _KINDS[wanted].report)
+        return msgspec.convert(value, _KINDS[wanted].report)
     except msgspec.ValidationError as error:
         raise _Bad(f"is not a {wanted} report: {error}") from None
 
