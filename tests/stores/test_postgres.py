@@ -379,6 +379,35 @@ def test_appends_at_once_are_one_transaction(url, store, lengths):
     assert len(sql(url, "select distinct xmin::text from holdfast.events")) == 1
 
 
+ODD = ['{"text":"a\\\\b, {c} \\"d\\" \\u0000 NULL"}', '{"text":"\u00fc \u2028 \U0001f980"}', '{"text":""}']
+
+
+def test_appends_at_once_keep_every_letter(url, store):
+    appends = []
+    for number, length in enumerate((1, 3)):
+        run_id, records, previous = f"run-{number}", [], GENESIS
+        for seq, body in enumerate(ODD[:length], 1):
+            records.append(record(run_id, seq, previous, body=body.encode()))
+            previous = records[-1].hash
+        appends.append(Append(store.take(run_id, ME, 60), records, SHOWN._replace(title='a\0b"\\')))
+    assert store.append_all(appends) == [None, None]
+    assert [list(store.read(append.lease.run_id)) for append in appends] == [append.records for append in appends]
+    assert store.head("run-0").projection.title == 'a\ufffdb"\\'
+    assert len(sql(url, "select distinct xmin::text from holdfast.events")) == 1
+
+
+def test_statements_that_the_server_has_forgotten_are_prepared_again(url, store):
+    runs = {run_id: store.take(run_id, ME, 60) for run_id in ("a", "b")}
+    for forgotten in (False, True, False):
+        if forgotten:
+            store._link.run(lambda connection: connection.execute("deallocate all", prepare=False))
+        appends = [Append(lease, [next_record(store, run_id)], SHOWN) for run_id, lease in runs.items()]
+        assert store.append_all(appends) == [None, None]
+    assert [len(whole(store, run_id)) for run_id in runs] == [3, 3]
+    together = sql(url, "select count(*) from holdfast.events group by xmin::text order by 1")
+    assert together == [(1,), (1,), (2,), (2,)], "only those of the moment of forgetting went alone"
+
+
 # --- leases by the server's clock
 
 

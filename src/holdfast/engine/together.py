@@ -18,7 +18,7 @@ from holdfast.core.state import RunState
 from holdfast.engine.log import RunLog
 from holdfast.ports import Append, Store
 
-QUICK = 0.002  # seconds that an event loop may well stand still
+QUICK = 0.005  # seconds that an event loop may well stand still
 T = TypeVar("T")
 Wish = tuple[RunLog, tuple[Event, ...] | None, "asyncio.Future[Any]"]  # no events: a turn to write something else
 Draft = tuple[Append, RunLog, "asyncio.Future[Any]"]

@@ -1,4 +1,4 @@
-"""What stores do alike with what they get: appends one after the other where there is no better way, and a look first."""
+"""What stores do alike with what they get: an append by itself where there is no better way, and a look first."""
 
 from __future__ import annotations
 
@@ -19,11 +19,8 @@ class Appends(Protocol):
     def __call__(self, lease: Lease, records: Sequence[Record], projection: Projection) -> None: ...
 
 
-def one_by_one(append: Appends, appends: Sequence[Append]) -> list[Exception | None]:
-    return [_outcome(append, each) for each in appends]
-
-
-def _outcome(append: Appends, each: Append) -> Exception | None:
+def outcome(append: Appends, each: Append) -> Exception | None:
+    """Why it did not go in; None if it did."""
     try:
         append(*each)
     except HoldfastError as error:

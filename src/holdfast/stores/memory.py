@@ -17,7 +17,7 @@ from holdfast.core.errors import (
 from holdfast.core.ids import check_digest, check_id
 from holdfast.ports import Append, Head, Lease, Message, Owner, Projection, Record, Sql
 from holdfast.stores import blobs
-from holdfast.stores.grouping import check_message, check_records, one_by_one
+from holdfast.stores.grouping import check_message, check_records, outcome
 
 
 class _Run:
@@ -85,7 +85,7 @@ class MemoryStore:
         return run is not None and run.records[records[0].seq - 1 : records[-1].seq] == list(records)
 
     def append_all(self, appends: Sequence[Append]) -> list[Exception | None]:
-        return one_by_one(self.append, appends)
+        return [outcome(self.append, append) for append in appends]
 
     def transact(self, lease: Lease, work: Callable[[Sql], Append]) -> None:
         raise UsageError(

@@ -20,9 +20,12 @@ from holdfast.core.errors import (
     SequenceConflict,
 )
 from holdfast.ports import Append, Lease, Projection, Record
-from holdfast.stores.grouping import check_records, one_by_one
+from holdfast.stores.grouping import check_records, outcome
 from holdfast.stores.postgres_link import Link, PatientConnection
 from holdfast.stores.postgres_tables import SQL
+from holdfast.stores.postgres_trip import Ready, Statement, make_trip
+
+_ONE, _MANY = (Statement(name, SQL[name]) for name in ("append", "append_many"))
 
 
 class Appender:
@@ -55,30 +58,24 @@ class Appender:
     def append_all(self, appends: Sequence[Append]) -> list[Exception | None]:
         """One trip and one commit for all; what did not go in that way goes alone and learns why."""
         try:
-            counts = self._pipelined(appends) if len(appends) > 1 else []
+            counts = self._together(appends) if len(appends) > 1 else [0] * len(appends)
         except HoldfastError:
-            counts = []
-        if not any(counts):
-            return one_by_one(self.append, appends)
-        alone = [append for append, count in zip(appends, counts, strict=True) if not count]
-        outcomes = iter(one_by_one(self.append, alone))
-        return [None if count else next(outcomes) for count in counts]
+            counts = [0] * len(appends)
+        return [None if count else outcome(self.append, append) for append, count in zip(appends, counts, strict=True)]
 
-    def _pipelined(self, appends: Sequence[Append]) -> list[int]:
+    def _together(self, appends: Sequence[Append]) -> list[int]:
         """How many events of each append went in: all of it, or none."""
         self.check_writable()
-        statements = [self.statement(append) for append in appends]
-
-        def work(connection: PatientConnection) -> list[int]:
-            with connection.pipeline():
-                cursors = [connection.cursor(binary=True).execute(*statement) for statement in statements]
-            return [cursor.rowcount for cursor in cursors]
-
-        counts = self._link.run(work)
+        every = [self._ready(append) for append in appends]
+        counts = self._link.run(lambda connection: make_trip(connection, every))
         for append, count in zip(appends, counts, strict=True):
             if count:
                 self.remember(append)
         return counts
+
+    def _ready(self, append: Append) -> Ready:
+        _, values = self.statement(append)
+        return (_ONE if len(append.records) == 1 else _MANY).ready(values)
 
     def remember(self, append: Append) -> None:
         """The append is in the log: its run ends there now."""
@@ -100,7 +97,7 @@ class Appender:
             "expected": expected, "previous": known[1] if known and known[0] == expected else None,
             "seq": last.seq, "hash": last.hash, "at": last.at, "op": bytes.fromhex(first.op),
             "last_op": bytes.fromhex(last.op),
-            **shown._asdict(), "title": showable(shown.title),
+            **dict(zip(shown._fields, shown, strict=True)), "title": showable(shown.title),
         }  # fmt: skip
         if len(records) == 1:
             return values | {"kind": first.kind, "version": first.version, "body": _text(first)}

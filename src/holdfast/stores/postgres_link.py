@@ -76,6 +76,8 @@ class PatientConnection(psycopg.Connection[TupleRow]):
     """A connection that gives up when the server does not answer, even if the network says that all is well."""
 
     answer_within: float = 15.0
+    prepared: frozenset[bytes] = frozenset()
+    """Names of statements that the server knows here, besides those that the driver names."""
     _hand: psycopg.Cursor[TupleRow] | None = None
 
     def do(self, statement: str, values: Mapping[str, Any] | None = None) -> psycopg.Cursor[TupleRow]:
