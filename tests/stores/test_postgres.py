@@ -408,6 +408,19 @@ def test_statements_that_the_server_has_forgotten_are_prepared_again(url, store)
     assert together == [(1,), (1,), (2,), (2,)], "only those of the moment of forgetting went alone"
 
 
+def test_statements_that_were_prepared_in_a_trip_that_failed_are_known(url, store):
+    used = store.take("used", ME, 60)
+    once = next_record(store, "used")
+    store.append(used, [once], SHOWN)
+    leases = {run_id: store.take(run_id, ME, 60) for run_id in ("a", "b")}
+    twice = record("a", 1, GENESIS, op=once.op)
+    bad = [Append(leases["a"], [twice], SHOWN), Append(leases["b"], [next_record(store, "b")], SHOWN)]
+    assert [type(problem) for problem in store.append_all(bad)] == [errors.OperationReused, type(None)]
+    good = [Append(lease, [next_record(store, run_id)], SHOWN) for run_id, lease in leases.items()]
+    assert store.append_all(good) == [None, None]
+    assert sql(url, "select count(*) from holdfast.events group by xmin::text order by 1") == [(1,), (1,), (2,)]
+
+
 # --- leases by the server's clock
 
 

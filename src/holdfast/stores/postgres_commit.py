@@ -66,8 +66,7 @@ class Appender:
     def _together(self, appends: Sequence[Append]) -> list[int]:
         """How many events of each append went in: all of it, or none."""
         self.check_writable()
-        every = [self._ready(append) for append in appends]
-        counts = self._link.run(lambda connection: make_trip(connection, every))
+        counts = self._link.run(lambda connection: make_trip(connection, map(self._ready, appends)))
         for append, count in zip(appends, counts, strict=True):
             if count:
                 self.remember(append)

@@ -6,12 +6,12 @@ A cursor for each, as the driver's own pipeline has it, takes twice the time of 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from psycopg import DataError, errors
 from psycopg.abc import PQGen
-from psycopg.generators import execute, fetch_many, send
+from psycopg.generators import fetch_many, send
 from psycopg.pq import ConnStatus, ExecStatus, TransactionStatus
 from psycopg.pq.abc import PGconn, PGresult
 
@@ -45,37 +45,35 @@ class Ready(NamedTuple):
     formats: list[int]
 
 
-def make_trip(connection: PatientConnection, every: Sequence[Ready]) -> list[int]:
+def make_trip(connection: PatientConnection, every: Iterable[Ready]) -> list[int]:
     """How many rows each of them moved. An error of one of them is raised, and none has moved any."""
     return connection.wait(_made(connection, every))
 
 
-def _made(connection: PatientConnection, every: Sequence[Ready]) -> PQGen[list[int]]:
-    server = connection.pgconn
-    for statement in {ready.statement for ready in every}:
-        if statement.name not in connection.prepared:
-            server.send_prepare(statement.name, statement.sql)
-            _check((yield from execute(server)))
-            connection.prepared |= {statement.name}
+def _made(connection: PatientConnection, every: Iterable[Ready]) -> PQGen[list[int]]:
+    server, asked = connection.pgconn, list[bytes]()  # the name of what is prepared, or nothing for what is run
     server.enter_pipeline_mode()
     try:
         for statement, values, formats in every:
-            server.send_query_prepared(statement.name, values, formats, _BINARY)
-            server.flush()  # the server is at work on this one while the next one is sent
+            name = statement.name
+            if name not in connection.prepared and name not in asked:
+                server.send_prepare(name, statement.sql)
+                asked.append(name)
+            server.send_query_prepared(name, values, formats, _BINARY)
+            server.flush()  # the server is at work on this one while the next one is made ready
+            asked.append(b"")
         server.pipeline_sync()
         yield from send(server)
         answers: list[PGresult] = []
-        for _ in every:
+        for _ in asked:
             answers += yield from fetch_many(server)
         yield from fetch_many(server)
     finally:
         _leave(server)
-    try:
-        _check(answers)
-    except errors.InvalidSqlStatementName:  # somebody between us and the server has forgotten them
-        connection.prepared = frozenset()
-        raise
-    return [answer.command_tuples or 0 for answer in answers]
+    done = zip(asked, answers, strict=False)
+    connection.prepared |= {name for name, answer in done if name and answer.status == ExecStatus.COMMAND_OK}
+    _check(connection, answers)
+    return [answer.command_tuples or 0 for name, answer in zip(asked, answers, strict=True) if not name]
 
 
 def _leave(server: PGconn) -> None:
@@ -84,11 +82,14 @@ def _leave(server: PGconn) -> None:
         server.exit_pipeline_mode()
 
 
-def _check(answers: Iterable[PGresult]) -> None:
+def _check(connection: PatientConnection, answers: Iterable[PGresult]) -> None:
     """Raise the first error."""
     for answer in answers:
         if answer.status == ExecStatus.FATAL_ERROR:
-            raise errors.error_from_result(answer)
+            error = errors.error_from_result(answer)
+            if isinstance(error, errors.InvalidSqlStatementName):  # somebody between us and the server forgot them
+                connection.prepared = frozenset()
+            raise error
 
 
 def _array(values: list[Any]) -> bytes:
