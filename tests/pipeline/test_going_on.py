@@ -208,6 +208,43 @@ def test_a_person_who_is_asked_may_stop_it(tmp_path):
     assert project.starts("implement/T1") == 1
 
 
+def test_who_stopped_it_once_is_asked_again_when_the_run_is_resumed(tmp_path):
+    project, process = going(tmp_path, DONE, settings=('on_interrupted = "ask"',))
+    end(process, signal.SIGKILL)
+    for answer, stop in (("stop", "user_stopped"), ("continue", None)):
+        is_stop(project, project.resume(), "awaiting_answer")
+        assert project.holdfast("answer", project.run_id, answer).code == 0
+        if stop is not None:
+            is_stop(project, project.resume(), stop)
+    assert project.resume().code == 0
+    assert project.starts("implement/T1") == 2
+
+
+def test_each_interruption_is_asked_about(tmp_path):
+    project, process = going(tmp_path, SLOW, DONE, settings=('on_interrupted = "ask"',))
+    end(process, signal.SIGKILL)
+    is_stop(project, project.resume(), "awaiting_answer")
+    assert project.holdfast("answer", project.run_id, "continue").code == 0
+    process = project.start("resume", SPEC, "--yes")
+    wait_for(lambda: project.starts("implement/T1") == 2)
+    end(process, signal.SIGKILL)
+    is_stop(project, project.resume(), "awaiting_answer")
+    assert project.holdfast("answer", project.run_id, "continue").code == 0
+    assert project.resume().code == 0
+    assert project.starts("implement/T1") == 3
+
+
+def test_work_whose_report_was_delivered_is_not_asked_about(tmp_path):
+    late = [{"do": "sleep", "seconds": 2}, *DONE]
+    project = build(tmp_path, ONE, {"implement/T1": late}, (*QUICK, 'on_interrupted = "ask"'))
+    process = project.start("run", SPEC, "--yes")
+    wait_for(lambda: project.starts("implement/T1"))
+    end(process, signal.SIGKILL)
+    wait_for(lambda: project.acts("implement/T1", "finish"))
+    assert project.resume().code == 0
+    assert project.starts("implement/T1") == 1
+
+
 @pytest.mark.parametrize(("said", "starts"), [("--not-done", 2), ("--done", 1)])
 def test_work_that_may_go_on_on_another_machine_is_for_a_person_to_settle(tmp_path, said, starts):
     """Both commands that are advised lead on: the work is gone on with, or counts as done and is reviewed."""

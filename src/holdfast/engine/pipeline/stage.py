@@ -144,11 +144,30 @@ def _settled(desk: Desk, order: Order) -> Report | None:
 
 
 def _ask_first(desk: Desk, order: Order) -> None:
-    """Ask a person about work that was cut off. Whoever may still be at it is ended before that."""
-    desk.parts.agents.left(_key_of(desk, order), order.kind)
+    """Ask a person about work that was cut off, each time anew. Whoever may still be at it is ended before that."""
+    key = _key_of(desk, order)
+    if desk.parts.agents.left(key, order.kind).report is not None:
+        return  # it is done, and nobody has to go on with it
+    name = next(name for name in _questions(order) if not _is_past(desk, key, f"{name}/taken"))
     question = f"{order.name} was interrupted. Let an agent go on with what is in the work tree?"
-    if desk.run.ask(question, ["continue", "stop"], name=f"{order.name}/interrupted") == "stop":
+    said = desk.run.ask(question, ["continue", "stop"], name=name)
+    desk.run.step(f"{name}/taken", lambda: said)
+    if said == "stop":
         raise Halt("user_stopped", f"{order.name}: a person chose to stop")
+
+
+def _questions(order: Order) -> Iterator[str]:
+    """The names that the questions about interruptions of a stage have, one after the other."""
+    name = f"{order.name}/interrupted"
+    return (name if number == 1 else f"{name} ({number})" for number in count(1))
+
+
+def _is_past(desk: Desk, key: str, taken: str) -> bool:
+    """Whether what a person answered was done: the work was begun again since then, or the run stopped for it."""
+    known = desk.run.state.steps.get(taken)
+    if known is None or known.status != "finished":
+        return False
+    return desk.run.state.effects[key].seq > known.ended or desk.stopped_after(known.ended, "user_stopped")
 
 
 def _refusal(report: Report | None) -> tuple[str, str] | None:
