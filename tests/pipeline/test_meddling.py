@@ -87,6 +87,22 @@ def test_a_repository_that_an_agent_made_within_is_told_of_and_not_called_commit
     assert not any("committed with the review" in text for text in told), told
 
 
+def test_work_in_a_submodule_that_nobody_committed_there_is_told_with_the_batch(tmp_path):
+    inside = write("sub/x.txt", "changed\n")
+    done = [inside, report(implementation_files=["sub/x.txt"])]
+    project = build(tmp_path, ONE, {"implement/T1": done}, QUICK)
+    inner = str(tmp_path / "inner")
+    project.git("init", "-q", inner)
+    (tmp_path / "inner" / "x.txt").write_text("x\n")
+    project.git("-C", inner, "add", "-A")
+    project.git("-C", inner, "commit", "-q", "-m", "inner")
+    project.git("-c", "protocol.file.allow=always", "submodule", "--quiet", "add", inner, "sub")
+    project.commit()
+    assert project.run().code == 0
+    (told,) = [text for text in project.notes() if "sub: it is a submodule" in text]
+    assert told.startswith("batch-1: the commit is without ") and "(x.txt)" in told
+
+
 def test_an_agent_that_deletes_the_log_is_told_of_as_such(tmp_path):
     project = build(tmp_path, ONE, {"implement/T1": [*DONE, git("clean", "-fdxq", ".holdfast")]}, QUICK)
     answer = project.run()

@@ -102,6 +102,8 @@ def _commit(desk: Desk, batch: Mapping[str, Any], base: str, passed: Passed, tit
     desk.run.step(f"{name}/files", partial(write_files, desk, batch, base, passed.found, earlier, at))
     mark = desk.repo.milestone(title, body=body, tier=passed.tier, verification_commands=list(passed.commands))
     desk.tell(Moment("commit", name, str(mark.commit or ""), {"sidecar": mark.sidecar_written}))
+    if mark.left_out:
+        desk.note(f"{name}: the commit is without {'; '.join(mark.left_out[:_SHOWN])}")
 
 
 def _pass_over(desk: Desk, batch: Mapping[str, Any], base: str) -> None:
