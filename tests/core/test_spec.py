@@ -50,6 +50,10 @@ def test_the_digest_is_of_what_decides_the_batches():
         assert digest_of([other, TWO]) != digest_of([ONE, TWO])
 
 
+def test_an_id_is_sorted_before_the_same_with_a_number_behind_it():
+    assert sorted(["B2", "B", "B10", "Ba", "2", "", "2.1"], key=natural) == ["", "2", "2.1", "B", "B2", "B10", "Ba"]
+
+
 def test_a_change_is_told_in_sentences():
     after = [
         replace(ONE, title="Uno", status="complete"),

@@ -172,13 +172,13 @@ def refuse(problems: Sequence[Problem]) -> None:
         raise SpecError(" ".join(told), problems)
 
 
-def natural(text: str) -> tuple[object, ...]:
-    """A key that sorts T2 before T10, however long the numbers are, and the same for everybody."""
+def natural(text: str) -> tuple[tuple[object, ...], str]:
+    """A key that sorts T before T2 and that before T10, however long the numbers are, and the same for everybody."""
     parts: list[object] = list(_DIGITS.split(text))
     for place in range(1, len(parts), 2):
         bare = str(parts[place]).lstrip("0")
         parts[place] = (len(bare), bare)
-    return (*parts, text)
+    return tuple(parts), text  # text and number take turns in `parts` alone
 
 
 def digest_of(tasks: Iterable[Task]) -> str:
