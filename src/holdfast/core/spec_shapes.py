@@ -6,7 +6,7 @@ Takes what a YAML reader gives when every scalar is text: maps, lists, text and 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 
 from msgspec.structs import replace
 
@@ -121,12 +121,22 @@ def _listed(key: str, value: Plain) -> list[Plain]:
 
 
 def task_rows(data: Mapping[str, Plain]) -> list[Plain]:
-    """The tasks as they stand in the file: a list, a map by id, or one of these inside the phases."""
+    """The tasks as they stand in the file: a list, a map by id, or one of these inside the phases; beside tasks of their own
+    phases mostly just name them."""
     found = data.get("tasks")
-    if isinstance(found, Mapping | list):
-        return _rows(found)
     inner = [_rows(row.get("tasks")) for row in phase_rows(data.get("phases"))]
-    return [task for rows in inner for task in rows if isinstance(task, Mapping)]
+    mapped = [task for rows in inner for task in rows if isinstance(task, Mapping)]
+    if not isinstance(found, Mapping | list):
+        return mapped
+    own = _rows(found)
+    known = {text(first(row, IDS)) for row in own if isinstance(row, Mapping)} if mapped else frozenset()
+    return [*own, *(row for row in mapped if tells_task(text(first(row, IDS)), row, known))]
+
+
+def tells_task(name: str, row: object, known: Container[str]) -> bool:
+    """Whether this is a task of its own, and not only the name of one."""
+    is_told = isinstance(row, Mapping) and ("status" in row or any(key in row for key in TITLES))
+    return is_told and name != "" and name not in known
 
 
 def _rows(value: Plain) -> list[Plain]:

@@ -88,6 +88,22 @@ def test_tasks_in_maps_of_phases_are_marked_where_they_stand(tmp_path, spec):
     )
 
 
+@pytest.mark.parametrize("between", ["", "---\n"])
+def test_tasks_of_their_own_and_tasks_in_phases_are_all_read_and_marked(tmp_path, spec, between):
+    before = (
+        "phases:\n  - name: P\n    tasks:\n      - T1\n      - {id: T1, note: again}\n      - id: T2\n        status: pending\n"
+        f"  - name: Q\n    tasks:\n      T3:\n        title: c\n{between}tasks:\n  - id: T1\n    status: pending\n"
+    )
+    (tmp_path / "tasks.yaml").write_text(before)
+    found = spec.read()
+    assert [(task.id, task.phase) for task in found.tasks] == [("T1", "P"), ("T2", "P"), ("T3", "Q")]
+    assert found.problems == ()
+    spec.mark({"T1": "complete", "T2": "complete", "T3": "complete"})
+    assert [task.status for task in spec.read().tasks] == ["complete"] * 3
+    third = "title: c\n        status: completed\n"
+    assert text(tmp_path) == before.replace("pending", "completed").replace("title: c\n", third)
+
+
 def test_a_list_and_a_map_in_two_documents_are_marked_where_they_stand(tmp_path, spec):
     before = "- id: T1\n  file: a\n---\ntasks:\n  T2:\n    title: b\n    status: todo\n"
     (tmp_path / "tasks.yaml").write_text(before)

@@ -29,6 +29,7 @@ from holdfast.core.spec_shapes import (
     read_deferred,
     read_reviewers,
     read_tasks,
+    tells_task,
 )
 
 TASKS, NEEDS, CHECKPOINT, REVIEW, VALIDATION = (
@@ -130,8 +131,11 @@ def _of_tasks(folder: str, text: Text | None, stated: Tasks) -> Iterator[Problem
 
 def task_nodes(text: Text) -> list[tuple[str, Node]]:
     """Each task's id and its map, in the order in which `core.spec_shapes.task_rows` has them."""
-    own = _told(text, "tasks") or [node for phases in _told(text, "phases") for node in _of_phases(phases)]
-    return [pair for node in own for pair in _nodes_of(node)]
+    own = [pair for node in _told(text, "tasks") for pair in _nodes_of(node)]
+    inner = [node for phases in _told(text, "phases") for node in _of_phases(phases)]
+    more = [pair for node in inner for pair in _nodes_of(node)]
+    known = {name for name, _ in own}
+    return [*own, *(pair for pair in more if tells_task(pair[0], pair[1].value, known))] if own else more
 
 
 def _told(text: Text, key: str) -> list[Node]:
