@@ -12,8 +12,11 @@ import pytest
 import holdfast
 from holdfast.core.errors import HoldfastError, LeaseHeld, LeaseLost
 from holdfast.core.events import NoteRecorded
+from holdfast.core.redact import Redactor
 from holdfast.core.wire import decode
-from holdfast.engine.stopping import NameClash
+from holdfast.engine.people import settle
+from holdfast.engine.stopping import NameClash, NotResumable
+from tests.crash.workloads import world
 
 
 class Death(BaseException):
@@ -135,6 +138,62 @@ def test_the_cost_of_an_effect_that_is_done_is_told_once(place):
         except Death:
             pass
     assert state_of(place)[0].spent.tokens == 4
+
+
+@pytest.mark.parametrize("way", ["probe", "done", "abandoned"])
+def test_also_if_only_a_probe_or_a_person_said_what_became_of_it(place, way):
+    def act():
+        raise Death
+
+    def go(run, die):
+        run.effect("mail", act, policy="once", probe=(lambda: True) if way == "probe" else None)
+        run.spend(tokens=4, step_id="mail")
+        if die:
+            raise Death
+
+    with suppress(Death), holdfast.run("m", store=place, run_id="r") as run:
+        go(run, True)
+    if way != "probe":
+        with holdfast.open_store(place) as store:
+            settle(store, "r", "mail", way, world(1), Redactor())
+    for die in (True, True, False, False):
+        with suppress(Death), holdfast.run("m", store=place, run_id="r") as run:
+            go(run, die)
+    assert state_of(place)[0].spent.tokens == 4
+
+
+@pytest.mark.parametrize("kind", ["step", "effect"])
+def test_what_is_done_anew_with_other_arguments_costs_again(place, kind):
+    for given in (1, 1, 2, 2):
+        with suppress(Death), holdfast.run("m", store=place, accept=True, tell=str) as run:
+            run.effect("before", lambda: None)
+            if kind == "step":
+                run.step("draft", lambda number: number, given)
+            else:
+                run.effect("draft", lambda number: number, given)
+            run.spend(tokens=4, step_id="draft")
+            raise Death
+    assert state_of(place)[0].spent.tokens == 8
+
+
+def test_a_note_that_holds_a_secret_is_told_once_also_if_that_is_known_only_later(place, monkeypatch):
+    for known in (False, True, True):
+        if known:
+            monkeypatch.setenv("DEPLOY_TOKEN", "correct-horse-battery")
+        with suppress(Death), holdfast.run("m", store=place) as run:
+            run.note("used sk-ant-api03-abcdefghijklmnopqrstuvwxyz0123456789")
+            run.note("and correct-horse-battery")
+            raise Death
+    assert state_of(place)[1] == 2
+
+
+def test_a_finished_run_refuses_what_it_did_not_spend_in_words(place):
+    with holdfast.run("m", store=place, run_id="r"):
+        pass
+    with pytest.raises(NotResumable, match="it is finished, and its code now asks") as caught:  # noqa: SIM117
+        with holdfast.run("m", store=place, run_id="r") as run:
+            run.spend(tokens=1)
+    assert "holdfast fork r" in caught.value.advice
 
 
 # --- mistakes and errors of others

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 Part: TypeAlias = Generator[Callable[[], Any], Any, Any]
 Place: TypeAlias = tuple[CodeType | None, int]  # code and the instruction in it: the line is looked up when it is shown
 LONGEST_NAME = 200
+NOTHING_NEW = "it is finished, and its code now asks for something that it did not do"
 INSIDE: ContextVar[list[str] | None] = ContextVar("holdfast_inside", default=None)  # names claimed in this attempt
 WITHIN: ContextVar[tuple[Any, str] | None] = ContextVar("holdfast_within", default=None)  # a book, and what it executes
 _OWN_FILES = __file__.rpartition("book.py")[0]
@@ -121,12 +122,15 @@ class Book:
                 raise self.why_not(error) from None
 
     def why_not(self, error: IllegalEvent) -> BaseException:
-        """What to raise for an event that was refused: the stop, if another thread has stopped the run meanwhile.
+        """What to raise for an event that was refused: the stop, if another thread has stopped the run meanwhile; that it is
+        finished, if it is.
 
         Raises LeaseLost if it was refused because somebody else has gone on with the run.
         """
         self.guard()
         state = self.log.state
+        if state.status == FINISHED:
+            return NotResumable(state.run_id, NOTHING_NEW)
         return Stopped(state.run_id, state.stop_reason or "interrupted") if state.status == STOPPED else error
 
     def claim(self, name: str, work: object = None, deep: int = 0) -> None:
@@ -204,9 +208,7 @@ class Book:
         if state.status == STOPPED:
             raise Stopped(state.run_id, state.stop_reason or "interrupted")
         if state.status == FINISHED:
-            raise NotResumable(
-                self.log.run_id, "it is finished, and its code now asks for something that it did not do"
-            )
+            raise NotResumable(self.log.run_id, NOTHING_NEW)
         self.anew = True
 
     def boundary(self) -> Part:
