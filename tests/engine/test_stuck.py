@@ -14,7 +14,8 @@ from holdfast.core.errors import NotFound, UsageError
 from holdfast.core.redact import Redactor
 from holdfast.core.retry import Retry
 from holdfast.engine.fork import fork
-from holdfast.engine.forms import BadReceipt
+from holdfast.engine.forms import BadReceipt, BadResult
+from holdfast.engine.forms import _shape as shape_of
 from holdfast.engine.people import NotOpen, look, settle
 
 NAN = float("nan")
@@ -119,7 +120,7 @@ def test_a_receipt_of_another_type_is_named_with_the_way_out(place):
         named = r"The receipt 'x-17' on record for effect publish .* Receipt"
         with pytest.raises(BadReceipt, match=named) as caught, opened(place) as run:
             run.effect("publish", publish)
-    assert "Receipt | dict" in caught.value.advice
+    assert "by a default for a field that is new" in caught.value.advice
     key = next(iter(run.state.effects))
     assert f"`holdfast settle run-1 --done --receipt JSON {key}`" in caught.value.advice
 
@@ -130,6 +131,57 @@ def test_a_receipt_of_another_type_is_named_with_the_way_out(place):
     with opened(place) as run:
         assert run.effect("publish", publish) == "x-17"
     assert done == [1]
+
+
+def test_a_result_that_is_not_what_is_declared_now_is_named_with_the_ways_out_and_both_help(place):
+    done = []
+
+    def draft() -> Receipt:
+        done.append(1)
+        return Receipt(17)
+
+    with suppress(Crash), opened(place) as run:
+        run.step("draft", draft)
+        crash()
+
+    @dataclass
+    class Newer(Receipt):
+        pages: int
+
+    draft.__annotations__["return"] = Newer
+    shape_of.cache_clear()
+    named = r"The result {'id': 17} on record for step draft cannot be used: .* `pages`"
+    with pytest.raises(BadResult, match=named) as caught, opened(place) as run:
+        run.step("draft", draft)
+    assert "another name" in caught.value.advice
+
+    @dataclass
+    class Patient(Receipt):
+        pages: int = 0
+
+    draft.__annotations__["return"] = Patient
+    shape_of.cache_clear()
+    with suppress(Crash), opened(place) as run:
+        assert run.step("draft", draft) == Patient(17, 0)
+        assert done == [1]
+        crash()
+    with opened(place) as run:
+        assert run.step("draft anew", draft) == Patient(17, 0)
+    assert done == [1, 1]
+
+
+def test_the_plan_says_that_the_probe_of_an_effect_done_once_decides(place):
+    def publish():
+        raise Crash
+
+    with suppress(Crash), opened(place) as run:
+        run.effect("publish", publish, policy="once", probe=lambda: True)
+    with holdfast.open_store(place, read_only=True) as store:
+        plan = look(store, "run-1").plan
+    assert [(row.kind, row.move, row.reason) for row in plan.rows] == [
+        ("effect", "settle", "of step publish: its probe decides")
+    ]
+    assert plan.verdict == "go"
 
 
 def test_a_wrong_receipt_is_replaced_and_the_run_goes_on_with_the_right_one(place):

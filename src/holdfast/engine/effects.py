@@ -119,8 +119,10 @@ class Effects:
         given = self._hash(name, arguments, clean)
         if lent and not isinstance(act, Ready):
             given = self._as_named_before(name, forms.given(what, act, args, kwargs), given)
-        chosen = policy or getattr(act, "policy", None) or ("probed" if look is not None else "once")
+        chosen = policy or getattr(act, "policy", None) or "once"
         _check_policy(what, chosen, look is not None)
+        if chosen == "once" and look is not None:
+            chosen = "probed"  # the log says that there is somebody to ask, for whoever looks at what comes next
         whole = self._key(name, key, arguments, given)
         if isinstance(act, Ready):
             call, see = partial(work, whole), None if look is None else partial(look, whole)

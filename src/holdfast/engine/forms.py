@@ -51,8 +51,21 @@ class BadReceipt(HoldfastError):
         super().__init__(f"The receipt {shown(receipt, 80)} on record for effect {name} cannot be used: {problem}.")
         self.advice = (
             f"The effect is not done again. Say the right one with `{replace}`, or let the return type of its act allow "
-            "this one as well, such as `Receipt | dict`, and resume."
+            "this one as well, for instance by a default for a field that is new, and resume."
         )
+
+
+class BadResult(HoldfastError):
+    """What is on record as the result of a step is not what its function declares now."""
+
+    reason = "unstorable"
+    advice = (
+        "The step is not done again by itself. Let the return type of its function allow this one as well, for instance by a "
+        "default for a field that is new, and resume; or give the step another name, and it is done anew."
+    )
+
+    def __init__(self, name: str, stored: Any, problem: str) -> None:
+        super().__init__(f"The result {shown(stored, 80)} on record for step {name} cannot be used: {problem}.")
 
 
 class Form(NamedTuple):

@@ -168,7 +168,12 @@ class Steps:
             stored = forms.again(known.output)
         else:
             stored = msgspec.json.decode(self._book.log.store.get_artifact(known.artifact))
-        return stored if this.declared is None else forms.read(f"step {this.name}", stored, this.declared)
+        if this.declared is None:
+            return stored
+        try:
+            return forms.read(f"step {this.name}", stored, this.declared)
+        except forms.Unstorable as error:
+            raise forms.BadResult(this.name, stored, error.problem) from None
 
     # --- executing
 
