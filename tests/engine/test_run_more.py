@@ -471,6 +471,8 @@ def test_a_run_ends_though_another_thread_or_task_leaves_it_than_entered_it(plac
     with ThreadPoolExecutor(1) as threads:
         threads.submit(run.__exit__, None, None, None).result()
     assert state_of(place).status == "finished"
+    with pytest.raises(UsageError, match="No run is going on here"):
+        holdfast.step(str)("late")
 
     async def by_two_tasks():
         run = holdfast.arun("test-mission", store=place, run_id="run-2")

@@ -64,7 +64,7 @@ def effect(
 def current_run() -> Any:
     """The run that is going on here. New threads do not inherit it: hand them the run."""
     run: LiveRun | None = CURRENT.get()
-    if run is None:
+    if run is None or not run.is_entered:
         raise UsageError("No run is going on here.", advice="Call this inside `with holdfast.run(...)`.")
     return run
 

@@ -94,6 +94,11 @@ class LiveRun:
             self._token = None
 
     @property
+    def is_entered(self) -> bool:
+        """Whether its block is going on. Where it was entered, its name may be kept for longer, if others left it."""
+        return self._token is not None
+
+    @property
     def state(self) -> RunState:
         """The fold of the log up to now."""
         return self._book.state
