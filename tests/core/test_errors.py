@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import pickle
 import re
 from collections.abc import Callable
 
@@ -105,3 +106,11 @@ def test_a_foreign_value_is_shown_short_and_never_raises():
     assert errors.shown("x" * 500, 10) == "'" + "x" * 9
     assert errors.shown(Hostile()) == "(Hostile)"
     assert errors.shown(10**5000) == "(int)"
+
+
+@pytest.mark.parametrize("make", [*MADE.values(), *(make for make, _ in DATA)])
+def test_an_error_passes_from_one_process_to_another_with_its_data(make):
+    error = make()
+    error.advice = "Another one."
+    again = pickle.loads(pickle.dumps(error))
+    assert (type(again), str(again), again.args, vars(again)) == (type(error), str(error), error.args, vars(error))

@@ -36,6 +36,8 @@ HoldfastError
 
 from __future__ import annotations
 
+from typing import Any
+
 
 def shown(value: object, limit: int = 120) -> str:
     """A foreign value in a sentence, cut short. Its own `repr` may raise anything; a huge number's does."""
@@ -55,6 +57,16 @@ class HoldfastError(Exception):
         super().__init__(message)
         if advice is not None:
             self.advice = advice
+
+    def __reduce__(self) -> Any:
+        """So that it passes from a worker to its pool, whatever its constructor takes."""
+        return _made_again, (type(self), self.args, self.__dict__)
+
+
+def _made_again(kind: type[HoldfastError], args: tuple[Any, ...], data: dict[str, Any]) -> HoldfastError:
+    error = kind.__new__(kind, *args)
+    error.__dict__.update(data)
+    return error
 
 
 class UsageError(HoldfastError):

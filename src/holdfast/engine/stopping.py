@@ -6,6 +6,7 @@ Left uncaught it ends the process with the exit code that the registry gives to 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from holdfast.core.errors import HoldfastError
 from holdfast.core.events import RunStopped
@@ -22,6 +23,9 @@ class Stopped(SystemExit):
         self.reason = reason
         self.evidence = tuple(evidence)
         self.diagnosis = found.diagnosis
+
+    def __reduce__(self) -> Any:
+        return type(self), (self.run_id, self.reason, self.evidence)
 
     def __str__(self) -> str:
         further = f" `holdfast resume {self.run_id}` shows what comes next." if is_resumable(self.reason) else ""
