@@ -6,6 +6,9 @@ import asyncio
 import dataclasses
 import functools
 import pathlib
+import pickle
+import subprocess
+import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -764,3 +767,33 @@ def test_a_sum_that_no_log_can_hold_is_refused_and_the_run_goes_on(place, money)
         assert run.state.spent.money == 1.5
     with holdfast.open_store(place) as store:
         assert holdfast.read_state(store, run.run_id).spent.money == 1.5
+
+
+FORKING = """
+import os, sys, holdfast
+with holdfast.run("m", store=sys.argv[1], run_id="run-1") as run:
+    run.step("before", lambda: 1)
+    child = os.fork()
+    if not child:
+        if sys.argv[2] == "exit":
+            sys.exit(3)
+        raise ValueError("the child has a mistake")
+    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+    run.step("after", lambda: 2)
+"""
+
+
+@pytest.mark.parametrize(
+    ("way", "code", "said"), [("exit", 3, []), ("raise", 1, ["ValueError: the child has a mistake"])]
+)
+def test_a_forked_child_that_leaves_the_block_ends_in_its_own_way_and_the_run_goes_on(place, way, code, said):
+    done = subprocess.run([sys.executable, "-c", FORKING, place, way], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout.split()) == (0, [str(code)])
+    assert [line for line in done.stderr.splitlines() if "Error" in line] == said
+    assert kinds(place) == ["run_started", "step_finished", "step_finished", "run_finished"]
+
+
+def test_a_stop_passes_from_a_worker_to_its_pool():
+    stop = Stopped("run-1", "effect_unknown", ("effect x",))
+    again = pickle.loads(pickle.dumps(stop))
+    assert (again.code, str(again), vars(again)) == (stop.code, str(stop), vars(stop))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from importlib import import_module
@@ -49,6 +50,7 @@ class Life:
         self.guard = self._keeper.check
         self._announce: Callable[[], Any] = lambda: None
         self._heard = self._heard_before = book.log.state.heard
+        self._process = os.getpid()
 
     # --- watching
 
@@ -75,9 +77,15 @@ class Life:
         self.close()
 
     def close(self) -> None:
+        if self._is_of_parent():
+            return
         if self._keeper.running:
             self._keeper.__exit__()
         self._book.log.close()
+
+    def _is_of_parent(self) -> bool:
+        """Whether this is a forked child: the run and its lease are those of the process that forked it."""
+        return os.getpid() != self._process
 
     # --- beginning
 
@@ -144,6 +152,8 @@ class Life:
     def end(self, error: BaseException | None, names: Iterable[str], announce: Part) -> Part:
         """Say how it ended, and first what still goes on. What was already said, or can no longer be, is left alone."""
         book, lost = self._book, self._keeper.lost
+        if error is not None and self._is_of_parent():
+            return  # a worker of its own ends in its own way
         if error is None and lost is not None:
             raise LeaseLost(lost.run_id, lost.epoch)
         if book.is_lost(error) or lost is not None:
