@@ -16,10 +16,12 @@ from holdfast import app, config  # isort: split
 from holdfast.adapters import system, terminal
 from holdfast.core.drift import DRIFTS, POLICIES, Policy
 from holdfast.core.errors import UsageError
+from holdfast.core.events import RunStarted
 from holdfast.core.ids import check_id
 from holdfast.core.retry import Budget, check_budget
 from holdfast.core.stops import is_resumable
 from holdfast.core.strictness import Strictness, effective_strictness
+from holdfast.core.wire import decode
 from holdfast.engine.book import Options
 from holdfast.engine.run import Run
 
@@ -101,9 +103,10 @@ def visit(store: Store, run_id: str) -> Visit:
 def which_run(store: Store, mission_id: str, run_id: str | None, new: bool) -> str:
     """The one that was asked for, here or by `holdfast resume`; else the newest of the mission that can go on; else a new one."""
     check_id(mission_id, "The mission id")
-    if run_id is not None:
-        return check_id(run_id, "The run id")
     asked = config.environment().get("HOLDFAST_RUN")
+    if run_id is not None:
+        named = check_id(run_id, "The run id")
+        return asked if asked and _is_fork(store, check_id(asked, "HOLDFAST_RUN"), named) else named
     if asked:
         known = store.head(check_id(asked, "HOLDFAST_RUN"))
         if known is not None and known.projection.mission_id == mission_id:
@@ -116,6 +119,18 @@ def which_run(store: Store, mission_id: str, run_id: str | None, new: bool) -> s
             if shown.mission_id == mission_id and (shown.stop_reason is None or is_resumable(shown.stop_reason)):
                 return head.run_id
     return system.new_run_id()
+
+
+def _is_fork(store: Store, asked: str, named: str) -> bool:
+    """Whether a run was made of the one that the code names, perhaps over other forks: it takes its place."""
+    known, origin = set[str](), asked
+    while origin != named and origin not in known:
+        known.add(origin)
+        first = next(iter(store.read(origin, limit=1)), None)
+        if first is None or not isinstance(begun := decode(first), RunStarted) or begun.forked_from is None:
+            return False
+        origin = begun.forked_from
+    return origin == named
 
 
 def _store(store: Store | str | None) -> Any:

@@ -352,6 +352,21 @@ def test_a_fork_of_a_finished_run_repeats_nothing(tmp_path):
     assert done == ["first", "mail eve", "second"]
 
 
+def test_a_fork_that_was_asked_for_takes_the_place_of_the_run_that_the_code_names(tmp_path, monkeypatch):
+    place, done = str(tmp_path / "holdfast.db"), []
+    pipeline(place, done, run_id="run-1")
+    with closing(holdfast.open_store(place)) as store:
+        forked(store, at=place_of("effect_finished", place))
+        forked(store, run_id="fork-1", new_id="fork-2")
+    monkeypatch.setenv("HOLDFAST_RUN", "fork-2")
+    pipeline(place, done, run_id="run-1")
+    pipeline(place, done, run_id="run-2")  # another one is none of its business
+    assert done == ["first", "mail eve", "second", "second", "first", "mail eve", "second"]
+    with closing(holdfast.open_store(place, read_only=True)) as store:
+        states = {run_id: read_state(store, run_id).status for run_id in ("run-1", "fork-1", "fork-2", "run-2")}
+    assert states == {"run-1": "finished", "fork-1": "stopped", "fork-2": "finished", "run-2": "finished"}
+
+
 def test_snapshots_are_of_their_own_run(tmp_path):
     place = str(tmp_path / "holdfast.db")
     pipeline(place, [], run_id="run-1")
