@@ -162,6 +162,19 @@ def test_also_if_only_a_probe_or_a_person_said_what_became_of_it(place, way):
     assert state_of(place)[0].spent.tokens == 4
 
 
+def test_what_is_spent_under_a_name_that_is_no_step_is_told_once(place):
+    for die in (True, True, False):
+        with suppress(Death), holdfast.run("m", store=place) as run:
+            run.spend(tokens=4, step_id="planning")
+            run.step("a", lambda: 1)
+            with suppress(ValueError):
+                run.step("fails", int, "x")
+            run.spend(tokens=8, step_id="fails")  # it was done once more each time
+            if die:
+                raise Death
+    assert state_of(place)[0].spent.tokens == 4 + 3 * 8
+
+
 @pytest.mark.parametrize("kind", ["step", "effect"])
 def test_what_is_done_anew_with_other_arguments_costs_again(place, kind):
     for given in (1, 1, 2, 2):

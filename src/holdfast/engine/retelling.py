@@ -38,6 +38,7 @@ class Retelling:
         self._book = book
         self._left: Counter[Event] | None = None
         self._done: set[str] = set()
+        self._effects: set[str] = set()
         self._lock = Lock()
 
     def is_known(self, event: BudgetSpent | NoteRecorded) -> bool:
@@ -54,11 +55,11 @@ class Retelling:
             return known
 
     def _is_on_its_way(self, event: BudgetSpent | NoteRecorded) -> bool:
-        """What names a step is told again if that step was done before, and not once more since; all else, until this process
-        begins something new.
+        """What names a step is told again if that step was done before, and not once more since; all else, also what names
+        none that was begun, until this process begins something new.
         """
         step_id = getattr(event, "step_id", None)
-        if step_id is None:
+        if step_id is None or not (step_id in self._effects or step_id in self._book.state.steps):
             return not self._book.anew
         return step_id in self._done and not self._is_done_anew(step_id)
 
@@ -91,4 +92,5 @@ class Retelling:
                 self._done.add(event.step_id)
             elif event is not None:
                 told[self._as_said(event)] += 1
+        self._effects.update(names.values())
         return told
