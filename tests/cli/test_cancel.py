@@ -79,7 +79,7 @@ def test_a_live_run_stops_within_about_a_second(holdfast):
         assert process.stdout.readline() == "ready\n"
         answer = holdfast("cancel", "run-1", "--because", "enough")
         began = time.monotonic()
-        assert answer.code == 0 and "it stops at its next step or effect" in answer.out
+        assert answer.code == 0 and "is held; it stops at its next step or effect" in answer.out
         assert process.wait(60) == stops.exit_code("cancelled")
         assert time.monotonic() - began < 10  # a busy machine; the run itself looks four times a second
     finally:

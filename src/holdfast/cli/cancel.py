@@ -56,7 +56,7 @@ def report(run_id: str, told: people.Told, trees: Sequence[str], as_json: bool) 
         delivery = {"recorded": not live, "message_id": told.message_id}
         emit({"run_id": run_id, **delivery, "open": left, "work_trees": list(trees), "next_actions": following})
         return
-    say(f"Run {run_id} lives; it stops at its next step or effect." if live else f"Run {run_id} is cancelled.")
+    say(f"Run {run_id} is held; it stops at its next step or effect." if live else f"Run {run_id} is cancelled.")
     if left:
         say(f"Nobody knows what became of {escape(', '.join(left))}; it can still be said.")
     for sentence in trees:
