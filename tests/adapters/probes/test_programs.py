@@ -131,6 +131,22 @@ def test_where_the_system_takes_our_children_the_end_is_seen_all_the_same():
         signal.signal(signal.SIGCHLD, before)
 
 
+@pytest.mark.parametrize("is_told", [True, False])
+def test_a_program_that_ends_after_its_last_word_is_waited_for_and_no_longer_than_it_may_take(monkeypatch, is_told):
+    if not is_told:
+        monkeypatch.setattr(spawning, "_told_of", lambda pid: None)
+    shell = ["/bin/sh", "-c", "echo x; exec >&- 2>&-; sleep $0; exit 3"]
+    assert run([*shell, "0.2"], ENV, Limits(5), cwd=None) == (3, b"x\n", b"")
+    with pytest.raises(EffectError, match="took more than"):
+        run([*shell, "9"], ENV, Limits(0.2), cwd=None)
+
+
+@pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="the system does not tell of an end")
+def test_where_the_system_tells_of_an_end_nobody_looks_for_it_again_and_again(monkeypatch):
+    monkeypatch.setattr(spawning.time, "sleep", lambda seconds: pytest.fail("it looked again"))
+    assert run(["/bin/sh", "-c", "exec >&- 2>&-; sleep 0.1"], ENV, Limits(5), cwd=None).code == 0
+
+
 def test_only_whole_paths_are_searched():
     assert search_path({"PATH": ".:/usr/bin::relative/x:/bin"}) == "/usr/bin:/bin"
     with pytest.raises(EffectError, match="no such-program on the path"):

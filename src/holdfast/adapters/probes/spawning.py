@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -50,6 +51,18 @@ class Spawned:
         return self._code
 
     def _until_it_ends(self, end: float, seconds: float) -> None:
+        """One wait where the system tells of an end; elsewhere a look now and then."""
+        told = _told_of(self.pid)
+        if told is not None:
+            try:
+                waiting = select.poll()
+                waiting.register(told, select.POLLIN)
+                waiting.poll(max(0.0, (end - time.monotonic()) * 1000))
+            finally:
+                os.close(told)
+        self._looking(end, seconds)
+
+    def _looking(self, end: float, seconds: float) -> None:
         pause = _PAUSE
         while self.poll() is None:
             left = end - time.monotonic()
@@ -57,6 +70,14 @@ class Spawned:
                 raise subprocess.TimeoutExpired(str(self.pid), seconds)
             time.sleep(min(pause, left))
             pause = min(2 * pause, _LONGEST)
+
+
+def _told_of(pid: int) -> int | None:
+    """A file that can be read as soon as a child has ended; None where the system has no such files."""
+    try:
+        return os.pidfd_open(pid) if hasattr(os, "pidfd_open") else None
+    except OSError:  # an older system, or a child that the system has taken already
+        return None
 
 
 def spawn(argv: Sequence[str], env: Env, fds: tuple[int | None, int, int], keep: Sequence[int]) -> Spawned | None:
