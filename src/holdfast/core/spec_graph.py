@@ -36,10 +36,10 @@ class Graph(NamedTuple):
 def words(value: Plain) -> tuple[str, ...]:
     """One name or a list of names, as names: `a`, `a, b`, [a, b] and [{id: a}, {path: b}] all are."""
     if isinstance(value, str):
-        return tuple(part for part in map(str.strip, value.split(",")) if part)
-    if isinstance(value, Mapping):
-        return words(first(value, ("id", "path", "file", "name")))
-    return tuple(word for item in value for word in words(item)) if isinstance(value, list) else ()
+        return tuple(filter(None, map(str.strip, value.split(","))))
+    if isinstance(value, list):
+        return tuple(word for item in value for word in words(item))
+    return words(first(value, ("id", "path", "file", "name"))) if isinstance(value, Mapping) else ()
 
 
 def text(value: Plain) -> str:
@@ -52,7 +52,7 @@ def first(value: Mapping[str, Plain], names: Iterable[str]) -> Plain:
 
 def files_of(value: Mapping[str, Plain]) -> tuple[str, ...]:
     """The files that an object names, under all the names that this has."""
-    return tuple(dict.fromkeys(file for name in FILES for file in _paths(value.get(name))))
+    return tuple(dict.fromkeys(file for name in FILES if name in value for file in _paths(value[name])))
 
 
 def _paths(value: Plain) -> tuple[str, ...]:
@@ -68,7 +68,7 @@ def _is_path(text: str) -> bool:
 
 def needs_of(value: Mapping[str, Plain]) -> tuple[str, ...]:
     """What an object says it needs, under all the names that this has; also each with a word for it, {a: hard}."""
-    found = (value.get(name) for name in NEEDS)
+    found = [value[name] for name in NEEDS if name in value]
     return tuple(dict.fromkeys(need for held in found for need in words(held) or _labelled(held)))
 
 
