@@ -67,6 +67,7 @@ def measured(folder, contenders):
 
 def start(module, place, steps, copy):
     shutil.copytree(place, copy)
+    synced(copy)  # for all contenders alike, as a store is that was written durably
     program = f"from bench.peers.{module} import resume; resume({str(copy)!r}, {steps})"
     environ = {key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}
     began = time.perf_counter()
@@ -77,6 +78,14 @@ def start(module, place, steps, copy):
     arrived, cpu, number = done.stdout.split()
     assert int(number) == steps, f"{module} did step {number} where {steps} was the first new one"
     return float(arrived) - began, float(cpu)
+
+
+def synced(copy):
+    """Write the files and their folders out to the disk."""
+    for path in (*copy.rglob("*"), copy):
+        number = os.open(path, os.O_RDONLY)
+        os.fsync(number)
+        os.close(number)
 
 
 def raw(what, starts):
