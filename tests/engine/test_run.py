@@ -15,6 +15,7 @@ import pytest
 import holdfast
 from holdfast.core import events as e
 from holdfast.core.errors import LeaseHeld, UsageError
+from holdfast.core.wire import begun_for_many
 from holdfast.engine.forms import MAX_INLINE, Unstorable
 from holdfast.engine.stopping import NameClash, NotResumable
 from holdfast.engine.waits import AnswerLate
@@ -684,11 +685,14 @@ def test_a_secret_that_its_program_takes_out_of_the_environment_is_known_all_the
 
 
 def test_a_long_log_is_proven_whichever_hash_does_it(place, monkeypatch):
-    monkeypatch.setattr("holdfast.engine.log._LOOK", 10)
-    monkeypatch.setattr("holdfast.engine.log._WORTH_IT", 10)
+    monkeypatch.setattr("holdfast.engine.log._MANY", 10)
     with opened(place) as run:
         for number in range(40):
             run.step(f"step-{number}", str, number)
+    loaded = []
+    quicker = lambda: loaded.append(True) or begun_for_many()  # noqa: E731
+    monkeypatch.setattr("holdfast.engine.log.begun_for_many", quicker)
     assert state_of(place).steps_done == 40
+    assert loaded == [True]
     with holdfast.open_store(place) as store:
         assert holdfast.verify_run(store, "run-1").findings == ()

@@ -6,7 +6,7 @@ A `RunLog` that failed in mid-append does not guess: it reads the log again befo
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from holdfast.core.errors import BadFile, HoldfastError, LogDamaged, NewerSchema, NotFound, TailLost, UsageError
 from holdfast.core.events import Event, RunResumed
@@ -22,7 +22,7 @@ TTL = 30.0
 LONGEST_TTL = 1_000_000  # seconds, eleven days: a process that died must leave its run to another one some day
 SNAPSHOT_EVERY = 500
 FEW = 32  # events that a process records before the quicker hash is worth loading
-_LOOK, _WORTH_IT = 500, 800  # events after which a reader asks how many are left, and those that make it worth loading
+_MANY = 800  # events that it takes as long to hash by what is there as to load the quicker hash for them
 SNAPSHOT_DRIFT = "snapshot_drift"
 AT_REST = (STOPPED, FINISHED)
 _PLAINLY = Plainly()
@@ -184,7 +184,7 @@ def read_head(store: Store, run_id: str, *, trust_snapshot: bool = False) -> tup
     the run was further than its log goes.
     """
     known = store.head(run_id)
-    state, head, began = read_what_is_left(store, run_id, trust_snapshot=trust_snapshot)
+    state, head, began = read_what_is_left(store, run_id, known, trust_snapshot=trust_snapshot)
     check_reached(known, state)
     return state, head, began
 
@@ -195,23 +195,18 @@ def check_reached(known: Head | None, state: RunState) -> None:
         raise TailLost(f"Run {known.run_id}", f"it was at event {known.seq} and now ends at {state.seq}")
 
 
-def read_what_is_left(store: Store, run_id: str, *, trust_snapshot: bool = False) -> tuple[RunState, bytes, int]:
+def read_what_is_left(
+    store: Store, run_id: str, known: Head | None = None, *, trust_snapshot: bool = False
+) -> tuple[RunState, bytes, int]:
     """The same, of as many events as there are."""
     state, head = (trust_snapshot and _from_snapshot(store, run_id)) or (RunState(run_id=run_id), GENESIS)
     began = place = state.seq
-    begun, look = BEGUN, began + _LOOK
+    begun = begun_for_many() if known is not None and known.seq - began > _MANY else None
     for record in store.read(run_id, after=began):  # what `chained` does, without a generator more for each event
         place += 1
         head = check_chain(record, head, place, begun)
         evolve(state, decode(record))
-        if place == look:
-            begun = _begun_for(store.head(run_id), place)
     return state, head, began
-
-
-def _begun_for(head: Head | None, place: int) -> Any:
-    """By how much there is still to hash: the quicker hash takes as long to load as it saves in that many events."""
-    return begun_for_many() if head is not None and head.seq - place > _WORTH_IT else BEGUN
 
 
 def _from_snapshot(store: Store, run_id: str) -> tuple[RunState, bytes] | None:
