@@ -116,39 +116,29 @@ def _open_step(state: RunState, event: StepFinished | StepFailed) -> StepState:
 
 
 def _step_finished(state: RunState, event: StepFinished) -> None:
-    if event.input_hash is not None and state.steps_open.get(event.step_id) != event.attempt:
-        _step_done_at_once(state, event)
+    """Most steps were not announced: their end is all that the log has of them."""
+    step_id, attempt, given = event.step_id, event.attempt, event.input_hash
+    if given is None or (state.steps_open and state.steps_open.get(step_id) == attempt):
+        _step_ended(state, event)
         return
-    step = _open_step(state, event)
-    step.status, step.output, step.artifact = "finished", event.output, event.artifact
-    step.since, step.ended = min(step.since, event.since or step.since), state.seq + 1
-    del state.steps_open[event.step_id]
-    state.steps_done += 1
-
-
-def _step_done_at_once(state: RunState, event: StepFinished) -> None:
-    """A step that was not announced: its end is all that the log has of it."""
-    step_id, attempt, steps, seq = event.step_id, event.attempt, state.steps, state.seq + 1
-    if attempt != 1 or step_id in steps:
+    if attempt != 1 or step_id in state.steps:
         _next_attempt(state, event)
-    steps[step_id] = StepState(
-        "finished",
-        attempt,
-        None,
-        event.input_hash,
-        event.output,
-        event.artifact,
-        None,
-        event.code_hash,
-        None,
-        seq,
-        event.since,
-        seq,
+    seq, output, artifact = state.seq + 1, event.output, event.artifact
+    state.steps[step_id] = StepState(
+        "finished", attempt, None, given, output, artifact, None, event.code_hash, None, seq, event.since, seq
     )
     if state.steps_open:
         state.steps_open.pop(step_id, None)  # an earlier attempt was announced, and its process has died
     state.steps_done += 1
     state.spent.attempts += 1
+
+
+def _step_ended(state: RunState, event: StepFinished) -> None:
+    step = _open_step(state, event)
+    step.status, step.output, step.artifact = "finished", event.output, event.artifact
+    step.since, step.ended = min(step.since, event.since or step.since), state.seq + 1
+    del state.steps_open[event.step_id]
+    state.steps_done += 1
 
 
 def _step_failed(state: RunState, event: StepFailed) -> None:

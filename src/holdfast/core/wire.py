@@ -149,10 +149,9 @@ def chain_hash(previous: bytes, run_id: str, seq: int, kind: str, version: int, 
 
 def decode(record: Record) -> Event:
     """The event of a record, lifted to the present version. Refuses newer and unreadable ones by name."""
-    _, _, kind, version, _, body, _, _ = record
-    read = _readers.get((kind, version))
+    read = _readers.get(record[2:4])  # by kind and version
     try:
-        return read(body) if read is not None else _read_first(record)
+        return read(record[5]) if read is not None else _read_first(record)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as problem:
         raise BadRecord(place(record), str(problem).rstrip(".")) from None
 

@@ -285,8 +285,9 @@ class SqliteStore:
         while left and after < SEQ:
             size = _PAGE if left < 0 else min(left, _PAGE)
             base, rows = self._ask(partial(looks.page, run_id, after, size))
-            sound = looks.sound(rows, base + after)
-            yield from looks.records(run_id, base, rows[:sound])
+            columns = looks.sound(rows, base + after)
+            sound = len(columns[0]) if columns else 0
+            yield from looks.records(run_id, base, columns)
             after = rows[sound - 1][0] - base if sound else after
             if sound < len(rows):
                 raise StoreUnreadable(self.path, looks.problem(run_id, rows[sound], after))

@@ -27,26 +27,26 @@ def page(run_id: str, after: int, size: int, reader: Reader) -> tuple[int, list[
     return base, reader.connection.execute(sql, (base | after, base | SEQ, size)).fetchall()
 
 
-def sound(rows: list[tuple[Any, ...]], last: int) -> int:
-    """How many events of a page can be used: all, unless one has a column of a wrong type or does not go forward.
+def sound(rows: list[tuple[Any, ...]], last: int) -> list[tuple[Any, ...]]:
+    """The columns of the events that can be used: of all, unless one has a column of a wrong type or does not go forward.
 
     A page is looked at column by column, because that takes no step of Python for each event.
     """
-    columns = tuple(zip(*rows, strict=True))
+    columns = list(zip(*rows, strict=True))
     if [set(map(type, column)) for column in columns] == _COLUMNS and all(map(lt, (last, *columns[0]), columns[0])):
-        return len(rows)
+        return columns
     for number, row in enumerate(rows):
         if not typed(row, _EVENT) or row[0] <= last:
-            return number
+            return list(zip(*rows[:number], strict=True))
         last = row[0]
-    return len(rows)
+    return columns
 
 
-def records(run_id: str, base: int, rows: list[tuple[Any, ...]]) -> Iterator[Record]:
-    """The events of a sound page of a run."""
-    if not rows:
+def records(run_id: str, base: int, columns: list[tuple[Any, ...]]) -> Iterator[Record]:
+    """The events of a run that have these columns."""
+    if not columns:
         return iter(())
-    places, kinds, versions, times, ops, hashes, bodies = zip(*rows, strict=True)
+    places, kinds, versions, times, ops, hashes, bodies = columns
     seqs = [place - base for place in places]
     return map(_record, zip(repeat(run_id), seqs, kinds, versions, times, bodies, hashes, map(bytes.hex, ops)))
 
