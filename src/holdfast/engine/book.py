@@ -21,7 +21,7 @@ from holdfast.core.errors import HoldfastError, IllegalEvent, LeaseError, LeaseL
 from holdfast.core.events import Event
 from holdfast.core.named import NamedTuple
 from holdfast.core.retry import Budget
-from holdfast.core.shapes import FINISHED, STOPPED, RunState
+from holdfast.core.shapes import FINISHED, STOPPED, RunState, StepState
 from holdfast.core.stops import is_resumable, snippet
 from holdfast.core.strictness import Strictness
 from holdfast.engine.log import RunLog
@@ -133,10 +133,15 @@ class Book:
             return NotResumable(state.run_id, NOTHING_NEW)
         return Stopped(state.run_id, state.stop_reason or "interrupted") if state.status == STOPPED else error
 
-    def claim(self, name: str, work: object = None, deep: int = 0) -> None:
-        """One use of a name in this process, by code above what is at least so `deep`. A step that is tried again keeps it."""
-        _check_name(name)
-        if name not in self.state.steps:
+    def claim(self, name: str, work: object = None, deep: int = 0) -> StepState | None:
+        """One use of a name in this process, by code above what is at least so `deep`: what the log has of a step of that name.
+
+        A step that is tried again keeps its name.
+        """
+        with self.lock:
+            known = self.log.state.steps.get(name) if type(name) is str else None
+        if known is None:  # else it was looked at when it came into the log
+            _check_name(name)
             self.check_plain("The name", name)
         place = _caller(work, deep + 2)
         first = self.names.setdefault(name, place)
@@ -147,6 +152,7 @@ class Book:
             inside.append(name)
         elif self._tries:
             self._claimed_by_a_thread(name)
+        return known
 
     @contextmanager
     def within(self, name: str) -> Iterator[None]:

@@ -144,17 +144,18 @@ def at_a_glance(names: tuple[str, ...], args: tuple[Any, ...]) -> tuple[dict[str
     """
     if len(args) > len(names):
         return None
-    given, has_text = {}, False
-    for name, value in zip(names, args):  # noqa: B905 - there may be more names
+    has_text = False
+    for value in args:
         kind = type(value)
         if kind is str:
             has_text = True
-        is_plain = value.isascii() if kind is str else -EXACT <= value <= EXACT if kind is int else value is None
-        if not (is_plain and name.isascii()):
+            if not value.isascii():
+                return None
+        elif not (-EXACT <= value <= EXACT if kind is int else value is None):
             return None
-        given[name] = value
-    clean = encode_sorted(given)
-    return (given, clean, has_text) if len(clean) <= MAX_ARGUMENTS else None
+    given = dict(zip(names, args))  # noqa: B905 - there may be more names
+    clean = encode_sorted(given)  # ASCII, if the names are
+    return (given, clean, has_text) if clean.isascii() and len(clean) <= MAX_ARGUMENTS else None
 
 
 def result(what: str, value: Any, declared: Any) -> Form:

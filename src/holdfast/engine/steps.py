@@ -32,7 +32,7 @@ _NUMBERS = frozenset({int, bool, float, type(None)})  # only text can hold a sec
 
 
 class Call(msgspec.Struct, eq=False):
-    """A step as it is called now, and the attempt at it that is going on."""
+    """A step as it is called now, what was `known` of it then, and the attempt at it that is going on."""
 
     name: str
     work: Callable[..., Any]
@@ -43,6 +43,7 @@ class Call(msgspec.Struct, eq=False):
     input_hash: str
     code_hash: str | None
     declared: Any
+    known: StepState | None
     attempt: int = 1
     since: int = 0
     told: int = 0
@@ -106,7 +107,7 @@ class Steps:
         retry: Retry | int | None,
     ) -> Call:
         """One use of the name, and what the step is given. Refuses what could not be stored."""
-        self._book.claim(name, work, 2)  # called by a face of the run, which its code calls
+        known = self._book.claim(name, work, 2)  # called by a face of the run, which its code calls
         names, declared, code_hash = forms.shape_of(work)
         glance = None if kwargs else forms.at_a_glance(names, args)
         arguments: Any
@@ -118,19 +119,21 @@ class Steps:
         if len(clean) > forms.MAX_ARGUMENTS:
             arguments = None
         tries = ONCE if retry is None else as_retry(retry)
-        return Call(name, work, args, kwargs, tries, arguments, hexdigest(clean), code_hash, declared)
+        return Call(name, work, args, kwargs, tries, arguments, hexdigest(clean), code_hash, declared, known)
 
     def usual(self, this: Call) -> StepState | bool:
         """True: it begins, and is one event when it ends. A state: it is `done`. False: there is more to it, see `run`."""
         book = self._book
         if book.wish is not None or this.retry is not ONCE or self._budgets.limited:
             return False
+        known = this.known
+        if known is not None:
+            same = known.input_hash == this.input_hash and known.code_hash == this.code_hash
+            return known if same and known.status == "finished" else False
         with book.lock:
             state = book.log.state
-            known = state.steps.get(this.name)
-            if known is not None:
-                same = known.input_hash == this.input_hash and known.code_hash == this.code_hash
-                return known if same and known.status == "finished" else False
+            if this.name in state.steps:
+                return False  # it was begun meanwhile, by another thread
             if state.status != RUNNING:
                 return False
             book.guard()
