@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from functools import partial
+from functools import cache, partial
 from time import monotonic
 from types import CodeType, FrameType
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -270,12 +270,23 @@ def _caller(work: object, deep: int) -> Place:
         frame = None  # a thread that began with the engine itself
     while frame is not None:
         code = frame.f_code
-        if not code.co_filename.startswith(_OWN_FILES):
+        if not _is_ours(code.co_filename):
             break
         frame = frame.f_back
-    if frame is None or code.co_filename.startswith(_CALLERS):
+    if frame is None or _is_a_callers(code.co_filename):
         return getattr(work, "__code__", None), 0
     return code, frame.f_lasti
+
+
+@cache  # asked at each step, about few files
+def _is_ours(path: str) -> bool:
+    return path.startswith(_OWN_FILES)
+
+
+@cache
+def _is_a_callers(path: str) -> bool:
+    """Whether it belongs to a thread or a loop."""
+    return path.startswith(_CALLERS)
 
 
 def _shown(place: Place) -> str:

@@ -144,8 +144,8 @@ def at_a_glance(names: tuple[str, ...], args: tuple[Any, ...]) -> tuple[dict[str
     """
     if len(args) > len(names):
         return None
-    has_text = False
-    for value in args:
+    given, has_text = {}, False
+    for name, value in zip(names, args):  # noqa: B905 - there may be more names
         kind = type(value)
         if kind is str:
             has_text = True
@@ -153,7 +153,7 @@ def at_a_glance(names: tuple[str, ...], args: tuple[Any, ...]) -> tuple[dict[str
                 return None
         elif not (-EXACT <= value <= EXACT if kind is int else value is None):
             return None
-    given = dict(zip(names, args))  # noqa: B905 - there may be more names
+        given[name] = value
     clean = encode_sorted(given)  # ASCII, if the names are
     return (given, clean, has_text) if clean.isascii() and len(clean) <= MAX_ARGUMENTS else None
 

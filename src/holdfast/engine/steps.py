@@ -97,6 +97,7 @@ class Steps:
         self._drifting = drifting
         self._budgets = budgets
         self._going: dict[str, Call] = {}
+        self._last: tuple[Any, forms.Shape] = (None, forms.Shape((), None, None))  # most steps are of the same function
 
     def called(
         self,
@@ -108,7 +109,10 @@ class Steps:
     ) -> Call:
         """One use of the name, and what the step is given. Refuses what could not be stored."""
         known = self._book.claim(name, work, 2)  # called by a face of the run, which its code calls
-        names, declared, code_hash = forms.shape_of(work)
+        last = self._last
+        if last[0] is not work:
+            last = self._last = (work, forms.shape_of(work))
+        names, declared, code_hash = last[1]
         glance = None if kwargs else forms.at_a_glance(names, args)
         arguments: Any
         arguments, clean, has_text = glance or _closer(name, names, args, kwargs)
