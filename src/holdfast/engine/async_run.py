@@ -12,7 +12,7 @@ from holdfast.core.errors import IllegalEvent
 from holdfast.core.events import Event, Policy
 from holdfast.core.retry import Retry
 from holdfast.engine import forms
-from holdfast.engine.book import Book, Options, Part
+from holdfast.engine.book import Book, Options, Part, Within
 from holdfast.engine.log import RunLog
 from holdfast.engine.run import CURRENT, LiveRun, no_guard
 from holdfast.engine.together import Together
@@ -74,7 +74,7 @@ class AsyncRun(LiveRun):
             return await drive(steps.run(this)) if usual is False else steps.done(this, usual)
         try:
             try:
-                with self._book.within(name):
+                with Within(self._book, name):
                     value = work(*args, **kwargs)
                     if isinstance(value, Awaitable):
                         value = await value

@@ -154,16 +154,6 @@ class Book:
             self._claimed_by_a_thread(name)
         return known
 
-    @contextmanager
-    def within(self, name: str) -> Iterator[None]:
-        """While a step or effect is executed: what its code tells the log belongs to it."""
-        outer = WITHIN.get()
-        WITHIN.set((self, name))
-        try:
-            yield
-        finally:
-            WITHIN.set(outer)
-
     def executed(self) -> str | None:
         """The step or effect whose code calls this."""
         found = WITHIN.get()
@@ -253,6 +243,21 @@ class Book:
 
         whole = text.encode("utf-8", "backslashreplace").decode()
         return str(json.decode(self.log.redact.body(json.encode([whole])))[0])
+
+
+class Within:
+    """While a step or effect is executed: what its code tells the log belongs to it."""
+
+    __slots__ = ("_here", "_outer")
+
+    def __init__(self, book: Book, name: str) -> None:
+        self._here, self._outer = (book, name), WITHIN.get()
+
+    def __enter__(self) -> None:
+        WITHIN.set(self._here)
+
+    def __exit__(self, *problem: object) -> None:
+        WITHIN.set(self._outer)
 
 
 def _check_name(name: object) -> None:

@@ -23,7 +23,7 @@ from holdfast.core.plan import replace_command
 from holdfast.core.shapes import FREE, HARMLESS, OPEN, EffectState
 from holdfast.core.values import Answer, SettledByProbe
 from holdfast.engine import forms
-from holdfast.engine.book import Book, Part
+from holdfast.engine.book import Book, Part, Within
 from holdfast.engine.budgets import Budgets
 from holdfast.engine.drifting import Drifting
 
@@ -244,7 +244,7 @@ class Effects:
         self._book.guard()
         self._observed("begin", deed)
         try:
-            with self._book.within(deed.name):
+            with Within(self._book, deed.name):
                 value = yield deed.act
             self._observed("end", deed)
         except Exception as error:

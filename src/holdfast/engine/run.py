@@ -21,7 +21,7 @@ from holdfast.core.plain import check_text
 from holdfast.core.retry import Retry
 from holdfast.core.shapes import RunState
 from holdfast.engine import forms
-from holdfast.engine.book import Book, Options, Part, drive
+from holdfast.engine.book import Book, Options, Part, Within, drive
 from holdfast.engine.budgets import Budgets
 from holdfast.engine.drifting import Drifting
 from holdfast.engine.life import Life
@@ -164,7 +164,7 @@ class Run(LiveRun):
             return drive(steps.run(this)) if usual is False else steps.done(this, usual)  # type: ignore[no-any-return]
         try:
             try:
-                with self._book.within(name):
+                with Within(self._book, name):
                     value = work(*args, **kwargs)
                 form = forms.result(f"step {name}", value, this.declared)
             except Exception as error:

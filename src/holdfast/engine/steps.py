@@ -21,7 +21,7 @@ from holdfast.core.retry import ONCE, Retry, as_retry, later, seconds_until
 from holdfast.core.sha import hexdigest
 from holdfast.core.shapes import RUNNING, StepState
 from holdfast.engine import forms
-from holdfast.engine.book import Book, Part
+from holdfast.engine.book import Book, Part, Within
 from holdfast.engine.budgets import Budgets
 from holdfast.engine.drifting import Drifting
 
@@ -58,10 +58,6 @@ class Call(msgspec.Struct, eq=False):
         self.live = True
         self.announced = False
 
-    def since_if(self, now: int) -> int:
-        """The event after which it began, if others have come since."""
-        return 0 if now == self.since else self.since
-
     def start(self, now: int) -> StepStarted:
         self.told = self.since
         return StepStarted(
@@ -70,7 +66,7 @@ class Call(msgspec.Struct, eq=False):
             input_hash=self.input_hash,
             code_hash=self.code_hash,
             arguments=self.arguments,
-            since=self.since_if(now),
+            since=0 if now == self.since else self.since,  # if others have come since
         )
 
     def end(self, now: int, output: Any, artifact: str | None) -> StepFinished:
@@ -85,7 +81,7 @@ class Call(msgspec.Struct, eq=False):
             input_hash=self.input_hash,
             code_hash=self.code_hash,
             arguments=self.arguments,
-            since=self.since_if(now),
+            since=0 if now == self.since else self.since,  # if others have come since
         )
 
 
@@ -196,7 +192,7 @@ class Steps:
             if this.retry is not ONCE or self._budgets.limited:
                 yield from self._announce(this)
             try:
-                with self._book.within(this.name), nullcontext() if this.retry is ONCE else self._book.trying():
+                with Within(self._book, this.name), nullcontext() if this.retry is ONCE else self._book.trying():
                     value = yield partial(this.work, *this.args, **this.kwargs)
                 form = forms.result(f"step {this.name}", value, this.declared)
             except Exception as error:
