@@ -696,3 +696,18 @@ def test_a_long_log_is_proven_whichever_hash_does_it(place, monkeypatch):
     assert loaded == [True]
     with holdfast.open_store(place) as store:
         assert holdfast.verify_run(store, "run-1").findings == ()
+
+
+def test_what_is_told_after_a_step_does_not_belong_to_it(place):
+    with opened(place) as run:
+        run.step("a", lambda: run.spend(tokens=1))
+        run.spend(tokens=2)
+        told = [msgspec.json.decode(record.body) for record in run.records(0) if record.kind == "budget_spent"]
+    assert [(one["tokens"], one.get("step_id")) for one in told] == [(1, "a"), (2, None)]
+
+
+def test_a_step_that_another_thread_ended_since_it_was_called_is_not_begun(place):
+    with opened(place) as run:
+        this = run._steps.called("a", str, (1,), {}, None)
+        run._book.record(e.StepFinished(step_id="a", output="1", input_hash=this.input_hash))
+        assert run._steps.usual(this) is False
