@@ -15,7 +15,7 @@ from holdfast.adapters.probes.files import FileWrite
 from holdfast.core.checkpoint import BadCheckpoint
 from holdfast.core.errors import UsageError
 from holdfast.engine import people
-from holdfast.engine.log import verify_run
+from holdfast.engine.log import read_state, verify_run
 
 MANY: Any = "many"
 
@@ -93,6 +93,21 @@ def test_the_evidence_of_a_probe_may_be_anything_that_can_be_shown(place):
         run.effect("mail", broken, probe=lambda: holdfast.Answer("done", 3, {"id": 3}))
         assert next(iter(run.state.effects.values())).evidence == "OSError: the connection was lost; 3"
     assert findings(place) == ()
+
+
+def wordless():
+    raise AssertionError
+
+
+def test_an_error_without_words_is_told_by_its_name(place):
+    with pytest.raises(AssertionError), opened(place) as run:
+        run.step("count", wordless)
+    with pytest.raises(SystemExit), opened(place) as run:
+        assert run.state.steps["count"].error == "AssertionError"
+        run.effect("mail", wordless, probe=wordless)
+    with holdfast.open_store(place, read_only=True) as store:
+        (effect,) = read_state(store, "run-1").effects.values()
+    assert effect.evidence == "AssertionError; the probe failed: AssertionError"
 
 
 # --- an answer is for what was asked
@@ -196,6 +211,7 @@ def test_a_run_of_coroutines_awaits_an_act_but_asks_no_generator(place):
         lambda run: run.checkpoint("here", lifetime="a day"),
         lambda run: run.checkpoint("here", strictness="a little"),
         lambda run: run.gate("here", [], strictness="a little"),
+        lambda run: run.gate("here", ["the term is used twice"]),
         lambda run: FileWrite("/tmp/never", MANY),
     ],
 )

@@ -232,7 +232,7 @@ class Book:
             words = str(error)
         except Exception as other:  # noqa: BLE001 - an error that cannot say what it is must not hide that it was
             words = f"it cannot be shown ({type(other).__name__})"
-        return self.short(f"{type(error).__name__}: {words}")
+        return self.short(f"{type(error).__name__}: {words}" if words else type(error).__name__)
 
     def short(self, text: str) -> str:
         """Redacted first, shortened then: half a secret has no shape to be known by."""

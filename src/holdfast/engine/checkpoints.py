@@ -216,6 +216,12 @@ def gate(
     The checkpoint and the block are one append, in this order. If it fails the gate stays closed and cannot be resumed.
     """
     check_mission(log.state, context)
+    for conflict in conflicts:
+        if not isinstance(conflict, Conflict):
+            raise UsageError(
+                f"A conflict at a gate is a holdfast.Conflict, not {shown(conflict)}.",
+                advice="Write Conflict(name, severity).",
+            )
     if not blocks(context.strictness, [conflict.severity for conflict in conflicts]):
         return
     draft: _Draft | None = None

@@ -334,7 +334,7 @@ class Effects:
             check_plain(answer.receipt)
             _check_inline("The receipt of a probe", answer.receipt)
         except Exception as error:  # noqa: BLE001 - whatever a probe raises, the outcome is unknown and is recorded as such
-            return Answer("unknown", f"the probe failed: {type(error).__name__}: {error}")
+            return Answer("unknown", f"the probe failed: {self._book.said(error)}")
         return answer
 
     def _decided(self, deed: Deed, answer: Answer) -> Part:

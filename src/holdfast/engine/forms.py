@@ -206,7 +206,8 @@ def kept(given: dict[str, Any]) -> dict[str, Any]:
 
 def check_size(what: str, body: bytes) -> None:
     if len(body) > MAX_OUTPUT:
-        raise TooLarge(f"The result of {what}", len(body), MAX_OUTPUT)
+        advice = "Write it to a file and give back its path, or let several steps give back a part each."
+        raise TooLarge(f"The result of {what}", len(body), MAX_OUTPUT, advice=advice)
 
 
 def declared_result(what: str, work: Callable[..., Any]) -> Any:
