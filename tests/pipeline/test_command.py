@@ -191,7 +191,7 @@ def test_by_resume_it_is_begun_anew_as_it_was_begun_last(project):
     assert python(project, code).code == stops.exit_code("step_failed")
     project.holdfast("resume", project.run_id, "--", sys.executable, "-c", code)
     begun = [event.policy for event in project.events() if type(event).__name__ == "EffectStarted"]
-    assert begun == ["idempotent", "once", "once"]
+    assert begun == ["idempotent", "probed", "probed"], "the trace of a command that is done once is asked"
 
 
 def test_a_spec_and_a_command_are_not_both_given(project):
