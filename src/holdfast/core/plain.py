@@ -67,7 +67,9 @@ def _check_dict(value: dict[Any, Any], path: str, depth: int) -> None:
             raise NotCanonical(path, f"the key {shown(key, 60)} is a {type(key).__name__}, not text")
         if not key.isascii():
             _check_text(key, path, depth)
-        if not _is_surely_plain(item) or depth == MAX_DEPTH:
+        kind = type(item)
+        sure = item.isascii() if kind is str else -EXACT <= item <= EXACT if kind is int else item is None
+        if not sure or depth == MAX_DEPTH:
             check_plain(item, f"{path}.{key:.60}", depth + 1)
 
 

@@ -204,7 +204,7 @@ PHRASES: tuple[PhraseRule, ...] = (
     ),
     PhraseRule(
         "newrelic_key",
-        r"[0-9a-f]{6}NRAL",
+        r"[0-9a-f]NRAL",
         r"([0-9a-f]{20,36}NRAL)\b",
     ),
     PhraseRule(

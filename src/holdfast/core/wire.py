@@ -113,7 +113,9 @@ def _is_extension(kind: str) -> bool:
 
 def encode_body(event: Event) -> bytes:
     for name in event.data_fields:
-        check_plain(getattr(event, name), f"{type(event).__name__}.{name}")
+        value = getattr(event, name)
+        if value is not None and (type(value) is not str or not value.isascii()):
+            check_plain(value, f"{type(event).__name__}.{name}")
     try:
         body = _encode(event.data if isinstance(event, Extension) else event)
     except UnicodeEncodeError:

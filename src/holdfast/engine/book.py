@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 Part: TypeAlias = Generator[Callable[[], Any], Any, Any]
 Place: TypeAlias = tuple[CodeType | None, int]  # code and the instruction in it: the line is looked up when it is shown
 LONGEST_NAME = 200
+_NAMES = f"A name is 1 to {LONGEST_NAME} printable characters."
 NOTHING_NEW = "it is finished, and its code now asks for something that it did not do"
 INSIDE: ContextVar[list[str] | None] = ContextVar("holdfast_inside", default=None)  # names claimed in this attempt
 WITHIN: ContextVar[tuple[Any, str] | None] = ContextVar("holdfast_within", default=None)  # a book, and what it executes
@@ -133,7 +134,7 @@ class Book:
             return NotResumable(state.run_id, NOTHING_NEW)
         return Stopped(state.run_id, state.stop_reason or "interrupted") if state.status == STOPPED else error
 
-    def claim(self, name: str, work: object = None, deep: int = 0) -> StepState | None:
+    def claim(self, name: Any, work: object = None, deep: int = 0) -> StepState | None:
         """One use of a name in this process, by code above what is at least so `deep`: what the log has of a step of that name.
 
         A step that is tried again keeps its name.
@@ -141,8 +142,15 @@ class Book:
         with self.lock:
             known = self.log.state.steps.get(name) if type(name) is str else None
         if known is None:  # else it was looked at when it came into the log
-            _check_name(name)
-            self.check_plain("The name", name)
+            if (
+                not isinstance(name, str)
+                or not 0 < len(name) <= LONGEST_NAME
+                or not name.isprintable()
+                or name != name.strip()
+            ):
+                raise UsageError(f"{name!r:.120} cannot name a step.", advice=_NAMES)
+            if self.log.redact.glance(name.encode()):
+                self.check_plain("The name", name)
         place = _caller(work, deep + 2)
         first = self.names.setdefault(name, place)
         if first is not place:
@@ -258,13 +266,6 @@ class Within:
 
     def __exit__(self, *problem: object) -> None:
         WITHIN.set(self._outer)
-
-
-def _check_name(name: object) -> None:
-    if not isinstance(name, str) or not 0 < len(name) <= LONGEST_NAME or not name.isprintable() or name != name.strip():
-        raise UsageError(
-            f"{name!r:.120} cannot name a step.", advice=f"A name is 1 to {LONGEST_NAME} printable characters."
-        )
 
 
 def _caller(work: object, deep: int) -> Place:

@@ -162,7 +162,10 @@ def result(what: str, value: Any, declared: Any) -> Form:
     """What a step gave back, checked, and as a later run would read it."""
     if declared is not None:
         return _declared(what, value, declared)
-    atom = type(value) in _ATOMS
+    kind = type(value)
+    if kind is str and value.isascii():
+        return _tuple(Form, (value, value))  # the usual one
+    atom = kind in _ATOMS
     if not atom and _is_record(value):
         raise Unstorable(f"The result of {what}", f"a {type(value).__name__} needs a declared return type")
     try:

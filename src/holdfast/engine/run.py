@@ -21,7 +21,7 @@ from holdfast.core.plain import check_text
 from holdfast.core.retry import Retry
 from holdfast.core.shapes import RunState
 from holdfast.engine import forms
-from holdfast.engine.book import Book, Options, Part, Within, drive
+from holdfast.engine.book import WITHIN, Book, Options, Part, drive
 from holdfast.engine.budgets import Budgets
 from holdfast.engine.drifting import Drifting
 from holdfast.engine.life import Life
@@ -162,16 +162,18 @@ class Run(LiveRun):
         usual = steps.usual(this)
         if usual is not True:
             return drive(steps.run(this)) if usual is False else steps.done(this, usual)  # type: ignore[no-any-return]
+        outer = WITHIN.get()
         try:
             try:
-                with Within(self._book, name):
-                    value = work(*args, **kwargs)
+                WITHIN.set((self._book, name))  # as `Within` does it, with nothing called: every step comes by here
+                value = work(*args, **kwargs)
                 form = forms.result(f"step {name}", value, this.declared)
             except Exception as error:
                 drive(steps.failed(this, error))
                 raise
             self._book.record(steps.ending(this, form))
         finally:
+            WITHIN.set(outer)
             steps.leave(this)
         return form.seen  # type: ignore[no-any-return]
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from functools import partial
 from time import monotonic
+from types import MethodType
 from typing import Any
 
 import msgspec
@@ -69,21 +70,6 @@ class Call(msgspec.Struct, eq=False):
             since=0 if now == self.since else self.since,  # if others have come since
         )
 
-    def end(self, now: int, output: Any, artifact: str | None) -> StepFinished:
-        if self.announced:
-            since = self.since if self.since < self.told else 0
-            return StepFinished(step_id=self.name, attempt=self.attempt, output=output, artifact=artifact, since=since)
-        return StepFinished(
-            step_id=self.name,
-            attempt=self.attempt,
-            output=output,
-            artifact=artifact,
-            input_hash=self.input_hash,
-            code_hash=self.code_hash,
-            arguments=self.arguments,
-            since=0 if now == self.since else self.since,  # if others have come since
-        )
-
 
 class Steps:
     """The steps of one run. A face calls `called`, then does what is `usual` itself and leaves the rest to `run`."""
@@ -106,7 +92,7 @@ class Steps:
         """One use of the name, and what the step is given. Refuses what could not be stored."""
         known = self._book.claim(name, work, 2)  # called by a face of the run, which its code calls
         last = self._last
-        if last[0] is not work:
+        if last[0] is not work and not (type(work) is MethodType is type(last[0]) and last[0] == work):
             last = self._last = (work, forms.shape_of(work))
         names, declared, code_hash = last[1]
         glance = None if kwargs else forms.at_a_glance(names, args)
@@ -244,7 +230,12 @@ class Steps:
             forms.check_size(f"step {this.name}", body)
             output, artifact = None, book.log.store.put_artifact(book.log.redact.body(body))
         with book.lock:  # if it was just being announced, that is known now
-            return this.end(book.log.state.seq, output, artifact)
+            now = book.log.state.seq
+        name, attempt, since = this.name, this.attempt, this.since
+        if this.announced:
+            return StepFinished(name, attempt, output, artifact, since=since if since < this.told else 0)
+        others = 0 if now == since else since  # if others have come since
+        return StepFinished(name, attempt, output, artifact, this.input_hash, this.code_hash, this.arguments, others)
 
     def failed(self, this: Call, error: Exception, again: bool = False) -> Part:
         """Record the failure. True: it is to be tried again, and the time for that has come."""
