@@ -80,8 +80,14 @@ TABLE: list[tuple[str, tuple[e.Event, ...], tuple[Row, ...]]] = [
     ("an open effect with a probe is settled", (effect("probed"),), (
         Row("effect", "k", "settle", "of step a: its probe decides"),
     )),
-    ("an effect whose probe could not say blocks", (effect("probed"), settled("unknown")), (
-        Row("effect", "k", "blocked", f"of step a: its probe could not say; say it: {SETTLE_K}"),
+    ("an effect done once without an outcome blocks", (effect("once"),), (
+        Row("effect", "k", "blocked", f"of step a: nobody knows what became of it; say it: {SETTLE_K}"),
+    )),
+    ("an effect whose probe could not say is asked again", (effect("probed"), settled("unknown")), (
+        Row(
+            "effect", "k", "settle",
+            f"of step a: its probe could not say, and is asked again; else say it: {SETTLE_K}",
+        ),
     )),
     ("a question is asked", (ASKED,), (
         Row("question", "colour", "ask", "Which colour? (red / blue); answer it: "

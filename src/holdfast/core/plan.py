@@ -215,10 +215,10 @@ def _of_open(state: RunState, key: str, effect: EffectState) -> tuple[RowMove, s
     if REMEDIES[policy][False] == "again":
         again = f"it is {policy}, so it is done again with the same key"
         return "run", f"{again}; if the code no longer does it, {say_it}" if _is_stuck(state) else again
-    if policy == "probed" and effect.status == "started":
-        return "settle", "its probe decides"
-    known = "its probe could not say" if policy == "probed" else "nobody knows what became of it"
-    return "blocked", f"{known}; {say_it}"
+    if policy == "probed":
+        asked = "decides" if effect.status == "started" else f"could not say, and is asked again; else {say_it}"
+        return "settle", f"its probe {asked}"
+    return "blocked", f"nobody knows what became of it; {say_it}"
 
 
 def _is_stuck(state: RunState) -> bool:
