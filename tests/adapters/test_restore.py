@@ -663,10 +663,14 @@ def test_a_half_made_worktree_is_told_and_removed(kit, tmp_path):
     kit.commit("many", **{f"f{number}": "x\n" * 200 for number in range(200)})
     git = kit.runner()
     take_and_keep(git)
+    began = time.monotonic()
+    kill_after(0.0, lambda: None)
+    into_worktree(git, "c1", str(tmp_path / "warm"))
+    whole = time.monotonic() - began
     before, chance, halves = prints_of(kit.top), random.Random(6), 0
     for number in range(12):
         path = str(tmp_path / f"back{number}")
-        ended = kill_after(chance.random() * 0.15, lambda path=path: into_worktree(git, "c1", path))
+        ended = kill_after(chance.random() * whole, lambda path=path: into_worktree(git, "c1", path))
         settle(kit)
         left = unfinished(git)
         assert len(left) <= 1 and (not ended or left == [])
