@@ -80,6 +80,7 @@ crash-ci: $(STAMP) ## every sweep in full: 40,000 points of the crash laboratory
 
 coverage: $(STAMP) ## tests with branch coverage; fails where core or engine fall below their floor
 	@sh tools/install-system-tools
+	@PYTHON="$(PYTHON)" sh tools/install-agents
 	$(BIN)/python -m pytest -n $(JOBS) -rs --cov --cov-report=term $(ARGS)
 	$(BIN)/python tools/coverage_floor.py
 
