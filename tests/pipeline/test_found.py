@@ -14,7 +14,7 @@ import pytest
 
 from holdfast.adapters.specs import SpecFolder
 from holdfast.core import stops
-from holdfast.engine.pipeline import tasks
+from holdfast.engine.pipeline import batches, tasks
 from tests.pipeline import kit
 from tests.pipeline.kit import (
     CHAIN,
@@ -34,6 +34,7 @@ from tests.pipeline.kit import (
 
 TASKS = f"specs/active/{SPEC}/tasks.yaml"
 NEEDS = f"specs/active/{SPEC}/dependencies.yaml"
+CHECKPOINT = f"specs/active/{SPEC}/checkpoint.yaml"
 DONE = [write("kit/words.py", "WORDS = 1\n"), report(implementation_files=["kit/words.py"])]
 CLAIM = f"import re; t = open('{TASKS}').read(); open('{TASKS}', 'w').write(t.replace('pending', 'completed'))"
 SLOW = [{"do": "half", "path": "kit/words.py", "text": "HALF = 1\n#the rest\n"}, {"do": "sleep", "seconds": 60}]
@@ -234,6 +235,48 @@ def test_an_id_means_the_same_finding_in_every_file(tmp_path):
     assert said == [("M005", "1", MEDIUM["description"]), ("M006", "2", other["description"])]
     assert [(one.id, one.batch, one.description) for one in spec.deferred] == said
     assert project.read(path).count("id: ") == 5  # the old one, and each of the two in both of its lists
+
+
+@pytest.mark.parametrize("where", ["a new run", "a new clone"])
+def test_what_a_checkpoint_carries_on_keeps_its_id_where_no_log_is(tmp_path, where):
+    other = {**MEDIUM, "description": "It is slow"}
+    acts = {
+        "implement/T3": [write("kit/count.py", "C = 1\n"), report(implementation_files=["kit/count.py"])],
+        "review/batch-1/1": [[review(MEDIUM)], [review(MEDIUM, other)]],
+        "review/*": [review(MEDIUM)],
+    }
+    project = build(tmp_path, CHAIN, {"implement/T1": DONE, **acts}, QUICK)
+    project.killed_on("after step_finished batch-1/closed")
+    carried = project.read(CHECKPOINT).partition("deferred_issues:")[2].partition("# Who")[0]
+    if where == "a new clone":
+        project.git("clone", "-q", ".", str(tmp_path / "clone"))
+        project.top = tmp_path / "clone"
+    assert project.run("--new").code == 0
+    spec = SpecFolder(f"specs/active/{SPEC}", str(project.top)).read()
+    said = [(one.id, one.batch, one.description) for one in spec.checkpoint.deferred]
+    assert said == [("M001", "1", MEDIUM["description"]), ("M002", "2", other["description"])]
+    assert carried.rstrip() in project.read(CHECKPOINT)
+    assert sorted(spec.reviewed) == ["M001", "M001", "M002", "M002"]  # in both lists of review.yaml
+
+
+def test_a_plan_of_an_earlier_version_carries_nothing_on():
+    assert batches.carried({"number": "1", "tasks": []}) == {}
+
+
+def test_what_was_resolved_by_hand_and_is_found_again_is_another_finding(tmp_path):
+    acts = {
+        "implement/T3": [write("kit/count.py", "C = 1\n"), report(implementation_files=["kit/count.py"])],
+        "review/*": [review(MEDIUM)],
+    }
+    project = build(tmp_path, CHAIN, {"implement/T1": DONE, **acts}, QUICK)
+    project.killed_on("after step_finished batch-1/closed")
+    text = project.read(CHECKPOINT)
+    project.write(
+        CHECKPOINT, text.replace("      reviewer: scripted", "      reviewer: scripted\n      status: resolved")
+    )
+    assert project.run("--new", "--allow-dirty").code == 0
+    deferred = SpecFolder(f"specs/active/{SPEC}", str(project.top)).read().checkpoint.deferred
+    assert [(one.id, one.status) for one in deferred] == [("M001", "resolved"), ("M002", "deferred")]
 
 
 def test_a_task_that_was_not_begun_when_another_failed_is_not_begun(tmp_path):

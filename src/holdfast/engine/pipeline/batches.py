@@ -89,6 +89,7 @@ class Planner:
             "digest": _digest(spec),
             "plan": desk.keep_value([_bare(task) for task in spec.tasks]),
             "taken": highest([*(one.id for one in spec.deferred if one.id), *spec.reviewed]),
+            "carried": msgspec.to_builtins(_carried(spec)),
         }
 
     def _done_before(self, spec: Spec) -> int:
@@ -184,6 +185,28 @@ def _digest(spec: Spec) -> str:
 def _bare(task: Task) -> Task:
     """What of a task decides the plan, and stays the same while the run works on it."""
     return Task(task.id, task.title, files=task.files, depends_on=task.depends_on, phase=task.phase)
+
+
+def _carried(spec: Spec) -> dict[str, tuple[str, Finding]]:
+    """Findings that `checkpoint.yaml` carries on and no file calls resolved, by their ids, each with its batch."""
+    listed = spec.checkpoint.deferred if spec.checkpoint else ()
+    return {one.id: (one.batch or "", _found(one)) for one in listed if one.id and one in spec.deferred}
+
+
+def _found(one: Deferred) -> Finding:
+    return Finding(
+        id=one.id or "",
+        severity=one.severity,
+        description=one.description,
+        location=one.location or "",
+        task=one.task or "",
+        reviewers=(one.reviewer,) if one.reviewer else (),
+    )
+
+
+def carried(batch: Mapping[str, Any]) -> dict[str, tuple[str, Finding]]:
+    """What was carried on when this batch was planned. An earlier version did not record it."""
+    return msgspec.convert(batch.get("carried", {}), dict[str, tuple[str, Finding]])
 
 
 def _as_data(task: Task, place: int) -> dict[str, Any]:

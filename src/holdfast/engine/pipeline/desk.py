@@ -86,9 +86,7 @@ class Desk:
         self.now = now
         self.stay = stay
         self.halted = threading.Event()
-        self.found: dict[
-            str, tuple[str, Finding]
-        ] = {}  # what reviewers found in this run, by its id, and in which batch
+        self.found: dict[str, tuple[str, Finding]] = {}  # by its id, what reviewers found, and in which batch
         self._branch = parts.ground.where()[1]
         self._snapshots: dict[str, str] = {}
         self._earlier: dict[str, EffectState] = {known.step_id: known for known in run.state.effects.values()}

@@ -13,7 +13,7 @@ from typing import Any
 from holdfast.core.errors import HoldfastError
 from holdfast.core.stops import lookup, snippet
 from holdfast.engine.pipeline import aside, tasks, trees
-from holdfast.engine.pipeline.batches import FINAL, Planner, check_claims, check_held, write_files
+from holdfast.engine.pipeline.batches import FINAL, Planner, carried, check_claims, check_held, write_files
 from holdfast.engine.pipeline.desk import Desk, Halt, Moment, label
 from holdfast.engine.pipeline.gate import Gate, Passed, recalled
 
@@ -38,11 +38,18 @@ def work(desk: Desk) -> None:
 def _work(desk: Desk) -> None:
     planner, number = Planner(desk), 1
     start = _base(desk, "start")
-    while (batch := planner.batch(number))["tasks"]:
+    while (batch := _planned(desk, planner, number))["tasks"]:
         _batch(desk, batch)
         number += 1
     check_held(desk, batch)
     _final(desk, batch, start)
+
+
+def _planned(desk: Desk, planner: Planner, number: int) -> dict[str, Any]:
+    """The next batch. What the files carried on by then is as known as what was found in this run."""
+    batch = planner.batch(number)
+    desk.found = carried(batch) | desk.found
+    return batch
 
 
 def _base(desk: Desk, name: str) -> str:
