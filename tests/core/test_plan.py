@@ -104,6 +104,9 @@ TABLE: list[tuple[str, tuple[e.Event, ...], tuple[Row, ...]]] = [
     ("so is a silence", (ASKED, e.QuestionExpired(question_id="colour")), (
         Row("question", "colour", "replay", "nobody answered it in time"),
     )),
+    ("what failed in a run that is finished is not done again", (A, FAILED, e.RunFinished()), (
+        Row("step", "a", "left", "it stays as it is: the run has ended"),
+    )),
     ("a sleep goes on", (e.SleepStarted(sleep_id="nap", until="T"),), (Row("sleep", "nap", "wait", "until T"),)),
     ("a sleep that is over is over", (e.SleepStarted(sleep_id="nap", until="T"), e.SleepEnded(sleep_id="nap")), (
         Row("sleep", "nap", "replay", "it is over"),
@@ -205,6 +208,23 @@ def test_a_finished_run_is_refused():
     plan = resume_plan(state_of(START, e.RunFinished()))
     assert (plan.verdict, plan.why, plan.stop_reason) == ("refuse", "it is finished", "complete")
     assert next_command(plan) == "holdfast fork r"
+
+
+SHUT = e.GateBlocked(step_id="b", strictness="max", conflicts=1)
+UNDONE = (A, FAILED, effect("keyed"), e.EffectFailed(effect_key="k"), ASKED, e.SleepStarted(sleep_id="nap", until="T"))
+
+
+@pytest.mark.parametrize("end", [e.RunFinished(), e.RunStopped(reason="cancelled")])
+def test_nothing_is_done_any_more_in_a_run_that_has_ended(end):
+    state = state_of(e.RunStarted(mission_id="m", plan=("a", "later")), *UNDONE, end)
+    rows = resume_plan(state, (), [gates.Gate(SHUT), gates.Gate(SHUT, is_closed=False)]).rows
+    assert {row.name for row in rows} == {"a", "later", "k", "colour", "nap", "b"}
+    assert {row[2:] for row in rows} == {("left", "it stays as it is: the run has ended")}
+
+
+def test_what_became_of_an_effect_can_be_said_of_a_run_that_was_cancelled():
+    (row,) = resume_plan(state_of(START, effect("once"), e.RunStopped(reason="cancelled"))).rows
+    assert row.move == "blocked" and SETTLE_K in row.reason
 
 
 def test_a_run_that_has_not_begun_is_refused():

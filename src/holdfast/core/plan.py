@@ -33,7 +33,7 @@ from holdfast.core.shapes import (
 from holdfast.core.stops import is_resumable, lookup, snippet
 
 RowKind = Literal["step", "effect", "question", "sleep", "checkpoint", "gate"]
-RowMove = Literal["replay", "run", "settle", "ask", "blocked", "wait"]
+RowMove = Literal["replay", "run", "settle", "ask", "blocked", "wait", "left"]
 
 ID_LENGTH = 16
 FEW = 3
@@ -76,6 +76,7 @@ class Plan(NamedTuple):
 def resume_plan(state: RunState, drift: Sequence[DriftFound] = (), gates: Iterable[Gate] = ()) -> Plan:
     rows = (*_rows(state), *(row for gate in gates for row in _of_gate(state, gate)))
     verdict, why = _verdict(state, rows)
+    rows = tuple(map(_left, rows)) if verdict == "refuse" else rows
     reason = state.stop_reason or _REST.get(state.status, "")
     diagnosis = state.diagnosis or (lookup(reason).sentence if reason else "")
     return Plan(state.run_id, state.mission_id, state.seq, verdict, why, reason, diagnosis, rows, tuple(drift))
@@ -169,6 +170,13 @@ def _rows(state: RunState) -> Iterator[Row]:
         yield Row("sleep", name, *(("replay", "it is over") if until is None else ("wait", f"until {until}")))
     for name, made in state.workspaces.items():
         yield Row("checkpoint", name, *_of_workspace(made))
+
+
+def _left(row: Row) -> Row:
+    """The same in a run that has ended. What became of an effect that nobody knows can still be said."""
+    if row.move == "replay" or (row.kind, row.move) == ("effect", "blocked"):
+        return row
+    return row._replace(move="left", reason="it stays as it is: the run has ended")
 
 
 def _of_step(step: StepState) -> tuple[RowMove, str]:
