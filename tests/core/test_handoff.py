@@ -52,6 +52,21 @@ def test_every_stop_advises_at_most_three_commands_and_all_of_them_parse(stop):
     assert handed.resume_command in (None, "holdfast resume run-1")
 
 
+@pytest.mark.parametrize(
+    ("mission", "reason", "said"),
+    [
+        ("spec.auth", "step_failed", {"Go on"}),
+        ("nightly", "step_failed", {"See what comes next"}),
+        ("spec.auth", "drift_refused", {"See what comes next", "Go on"}),
+        ("nightly", "branch_differs", {"See what comes next"}),
+    ],
+)
+def test_only_what_goes_on_is_said_to_go_on(mission, reason, said):
+    """`--plan` writes nothing, and a run that is a program's own is not gone on with by Holdfast."""
+    found = {action.title for action in hand(reason, mission_id=mission).actions if " resume " in action.command}
+    assert found == said
+
+
 def test_a_run_that_waits_says_until_when():
     later = "2026-01-01T05:00:00.000000Z"
     handed = hand("quota_wait", sleeps={"woken": None, "limit": later})

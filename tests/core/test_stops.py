@@ -117,6 +117,8 @@ def test_what_other_programs_call_by_a_name_of_their_own_has_the_name_that_it_ha
     for stop in stops.all_stops():
         foreign = re.search(r"--(?!allow-dirty|yes)[a-z-]+|max_[a-z_]+", stop.diagnosis)
         assert bool(foreign) is (stop.code in CALLED_HERE), stop.code
+        if foreign and foreign[0].startswith("--"):
+            assert f"There is no {foreign[0]} here: " in stop.sentence
         for section, key in re.findall(r"(\w+)\.(\w+) in holdfast.toml", stop.sentence):
             assert key in SECTIONS[section]
 
@@ -306,7 +308,7 @@ def test_a_diagnosis_without_evidence_is_the_sentence_of_the_table():
 
 
 def test_a_sentence_without_a_full_stop_gets_one_before_its_evidence():
-    assert "smaller milestones. The setting is" in stops.diagnose("timeout", ["1 h"]).diagnosis
+    assert "smaller milestones. There is no --time here: " in stops.diagnose("timeout", ["1 h"]).diagnosis
     assert stops.diagnose("timeout", ["1 h"]).diagnosis.endswith("Python. Evidence: 1 h")
 
 

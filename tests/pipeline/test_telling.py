@@ -6,6 +6,7 @@ import fcntl
 import json
 import os
 import pty
+import re
 import signal
 import struct
 import subprocess
@@ -122,6 +123,17 @@ def test_with_json_every_line_on_standard_error_is_an_object(tmp_path):
     told = lines_of(project.resume("--json"))
     assert any("stopped: worker_failed" in line["text"] for line in told)
     assert [line["moment"] for line in lines_of(project.holdfast("resume", "nobody", "--json"))] == ["error"]
+
+
+def test_the_command_that_shows_what_comes_next_only_shows_it(tmp_path):
+    project = build(tmp_path, ONE, {"implement/T1": [[report(status="blocked", blocked_reason="wait")], DONE]}, QUICK)
+    (said,) = [line["text"] for line in lines_of(project.run("--json")) if "shows what comes next" in line["text"]]
+    command = re.search("`holdfast ([^`]+)` shows what comes next", said)
+    assert command is not None
+    before = project.kinds()
+    answer = project.holdfast(*command[1].split())
+    assert answer.code == 0 and "verdict" in answer.out
+    assert project.kinds() == before and project.starts("implement/T1") == 1
 
 
 # --- what an agent had said when it was killed

@@ -1,4 +1,4 @@
-"""`holdfast resume`: what is unfinished, what would be done, and the command of yours that goes on. Itself it only reads.
+"""`holdfast resume`: what is unfinished, what would be done, and the spec or the command of yours that goes on.
 
 Nothing that is read from a store is ever started: the command comes from the command line and from nowhere else. It takes
 the place of this process, so signals reach it and its exit code is ours.
@@ -64,7 +64,7 @@ def command(
     legacy: bool,
     as_json: bool,
 ) -> None:
-    """Go on with RUN by starting COMMAND, your own program, for it. Without COMMAND: what would be done.
+    """Go on with RUN: that of a spec at once, any other by starting COMMAND, your own program. Without one, its plan.
 
     Without RUN: what is unfinished here; with a COMMAND, the only unfinished run.
 

@@ -52,6 +52,7 @@ _VERBS = {
         "The files of the repository name commands that nobody accepted yet.",
     ),
 }
+_PLAN = ("See what comes next", "It shows the plan and the command that goes on, and starts nothing.")
 
 
 class Action(NamedTuple):
@@ -94,7 +95,7 @@ def handoff(state: RunState, diagnosis: Diagnosis, context: Context) -> Handoff:
         OUTCOMES.get(stop.family, "stopped"),
         stop,
         diagnosis,
-        tuple(map(_action, commands(state, stop)[:MOST_ACTIONS])),
+        tuple(_action(state, text) for text in commands(state, stop)[:MOST_ACTIONS]),
         command("resume", state.run_id) if stop.resumable and is_id(state.run_id) else None,
         next((until for until in state.sleeps.values() if until is not None), None),
         context,
@@ -135,8 +136,11 @@ def _answering(state: RunState, otherwise: str) -> tuple[str, ...]:
     return (otherwise,)
 
 
-def _action(text: str) -> Action:
-    title, why = _VERBS[shlex.split(text)[1]]
+def _action(state: RunState, text: str) -> Action:
+    """Only the run of a spec is gone on with by Holdfast itself; any other one is a program's own."""
+    _, verb, *words = shlex.split(text)
+    only_shows = verb == "resume" and ("--plan" in words or not state.mission_id.startswith(SPEC))
+    title, why = _PLAN if only_shows else _VERBS[verb]
     return Action(title, text, why)
 
 

@@ -55,10 +55,10 @@ FAMILIES = (
 )
 
 CALLED_HERE = {
-    "timeout": "The setting is budget.time in holdfast.toml, and holdfast.Budget(seconds=...) in Python.",
-    "max_ticks": "Holdfast counts no ticks: the reason comes from another program's record.",
-    "lockfile_violation": "The allowlist is scope.allow in holdfast.toml.",
-    "file_collision": "Each run has a work tree to itself; `git worktree add` makes one more.",
+    "timeout": "There is no --time here: set budget.time in holdfast.toml, or holdfast.Budget(seconds=...) in Python.",
+    "max_ticks": "There is no --max-ticks here: the reason comes from another program's record.",
+    "lockfile_violation": "There is no --allow-deps here: the allowlist is scope.allow in holdfast.toml.",
+    "file_collision": "There is no --force-parallel here: each run has a work tree to itself; `git worktree add` makes one more.",
     "verification_timeout": "The setting is verify.timeout in holdfast.toml.",
 }
 

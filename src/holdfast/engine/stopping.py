@@ -28,7 +28,7 @@ class Stopped(SystemExit):
         return type(self), (self.run_id, self.reason, self.evidence)
 
     def __str__(self) -> str:
-        further = f" `holdfast resume {self.run_id}` shows what comes next." if is_resumable(self.reason) else ""
+        further = f" `holdfast resume {self.run_id} --plan` shows what comes next." if is_resumable(self.reason) else ""
         end = "" if self.diagnosis.endswith((".", "?", "!")) else "."
         return f"Run {self.run_id} stopped: {self.reason}. {self.diagnosis}{end}{further}"
 
