@@ -388,11 +388,17 @@ class Ground(Protocol):
         """Those of these paths in a work tree at which something is that git ignores."""
 
     def bring_in(
-        self, base: str, ours: str, theirs: Sequence[tuple[str, str]], kept: Collection[str]
+        self,
+        base: str,
+        ours: str,
+        theirs: Sequence[tuple[str, str]],
+        kept: Collection[str],
+        own: Collection[str],
     ) -> tuple[list[str], list[tuple[str, str]]]:
         """Merge what tasks collected into the main work tree, in order. Raises before anything changes if it cannot be.
 
-        Gives the paths that changed, and tasks with those of the `kept` paths on which what they made does not fit: these stay.
+        Gives the paths that changed, and tasks with what stays as it is: those of the `kept` paths on which what they made
+        does not fit, and those of the `own` ones that they changed.
         """
 
     def close(self, name: str) -> str | None:

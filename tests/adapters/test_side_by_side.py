@@ -137,6 +137,21 @@ def test_a_file_of_ours_that_one_side_removed_stays_as_we_have_it(kit, ours, the
     assert (OWN in kit.git("ls-tree", "-r", "--name-only", made.tree)) == (ours is not None)
 
 
+@pytest.mark.parametrize(("was", "theirs"), [("a\n", "b\n"), ("a\n", None), (None, "b\n")])
+@pytest.mark.parametrize("ours", ["a\n", "c\n", None])
+def test_what_only_we_write_stays_as_we_have_it_also_where_that_of_a_task_would_fit(kit, was, theirs, ours):
+    kit.write("spec/tasks.yaml", "tasks\n")
+    if was is not None:
+        kit.write(OWN, was)
+    base = kit.commit("spec") or head(kit)
+    one, other = side(kit, base, {OWN: ours} if ours != was else {}), side(kit, base, {OWN: theirs, "b.txt": "b\n"})
+    made = merge(workspace_of(kit).git, base, one, [("T1", other), ("T2", base)], [], [OWN])
+    assert made.left_out == (("T1", OWN),)
+    assert kit.git("show", f"{made.tree}:b.txt") == "b"
+    found = kit.git("show", f"{made.tree}:{OWN}") + "\n" if OWN in kit.git("ls-tree", "-r", made.tree) else None
+    assert found == ours
+
+
 def test_a_conflict_elsewhere_too_is_a_conflict(kit):
     kit.write(OWN, "status: pending\n")
     kit.write("b.txt", "b\n")

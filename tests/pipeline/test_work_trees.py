@@ -56,6 +56,17 @@ def test_an_agent_that_marks_its_own_task_is_no_conflict(tmp_path):
     assert project.read(TASKS).count("completed") == 2
 
 
+@pytest.mark.parametrize("junk", ["checkpoint: [junk\n", "checkpoint: {last_batch: 99, mine: 1}\n"])
+def test_a_checkpoint_that_an_agent_writes_in_its_own_tree_is_left_out(tmp_path, junk):
+    path = f"specs/active/{SPEC}/checkpoint.yaml"
+    project = build(tmp_path, TWO, {"implement/T1": [write(path, junk), *DONE]}, QUICK)
+    answer = project.run()
+    assert answer.code == 0, answer
+    assert any(f"T1 changed {path}" in text and "left out" in text for text in project.notes()), project.notes()
+    said = project.git("show", f"HEAD:{path}")
+    assert "last_batch: 1\n" in said and "mine" not in said
+
+
 def test_a_conflict_with_a_person_is_not_said_to_be_one_of_two_tasks(tmp_path):
     project = build(tmp_path, TWO, {"implement/T1": [{"do": "sleep", "seconds": 1}, *DONE]}, QUICK)
     process = project.start("run", SPEC, "--yes")

@@ -81,9 +81,14 @@ class GitGround:
         return left_out(self._at(cwd).git, there) if there else []
 
     def bring_in(
-        self, base: str, ours: str, theirs: Sequence[tuple[str, str]], kept: Collection[str]
+        self,
+        base: str,
+        ours: str,
+        theirs: Sequence[tuple[str, str]],
+        kept: Collection[str],
+        own: Collection[str],
     ) -> tuple[list[str], list[tuple[str, str]]]:
-        merged = merging.merge(self._workspace.git, base, ours, theirs, kept)
+        merged = merging.merge(self._workspace.git, base, ours, theirs, kept, own)
         return merging.put(self._workspace, ours, merged.commit), list(merged.left_out)
 
     def close(self, name: str) -> str | None:

@@ -75,11 +75,17 @@ class Outcome(NamedTuple):
 
 
 def merge(
-    git: Git, base: str, ours: str, theirs: Sequence[tuple[str, str]], kept: Collection[str] = frozenset()
+    git: Git,
+    base: str,
+    ours: str,
+    theirs: Sequence[tuple[str, str]],
+    kept: Collection[str] = frozenset(),
+    own: Collection[str] = frozenset(),
 ) -> Merged:
     """Merge what tasks made since commit `base` into `ours`, in order. Commits and trees are named by their full ids.
 
     `kept` are paths that are ours to write: where a task changed them as well and that does not fit, they stay as they are.
+    Those of `own` always do.
     """
     _check_merges(git)
     look_again(git)
@@ -91,11 +97,13 @@ def merge(
     for count, (name, other) in enumerate(trees):
         sides = [maker.commit(one, [root], 0, b"side\n") for one in (tree, other)]
         outcome = _merge_two(git, maker, sides)
-        if not set(outcome.conflicts) <= set(kept):
+        if not set(outcome.conflicts) <= {*kept, *own}:
             others = [(OURS, git.tree_of(ours)), *trees[:count]]
             raise MergeConflict(name, _touching(git, base, others, outcome.conflicts), outcome.conflicts)
-        left_out += [(name, path) for path in outcome.conflicts]
-        tree = _with(git, outcome.tree, tree, outcome.conflicts)
+        changed = set(_changed(git, base, other)) if own else set()
+        out = sorted({*outcome.conflicts, *(path for path in own if os.fsencode(path) in changed)})
+        left_out += [(name, path) for path in out]
+        tree = _with(git, outcome.tree, tree, out)
     commit = maker.commit(tree, [git.commit_of(base), *(sha for _, sha in theirs)], 0, b"Tasks of one batch, merged\n")
     git("unpack-objects", "-q", stdin=maker.pack())
     return Merged(tree, git.know_tree(commit, tree), tuple(left_out))
@@ -176,11 +184,15 @@ def _touching(git: Git, base: str, others: Sequence[tuple[str, str]], paths: Seq
     wanted = [os.fsencode(path) for path in paths]
     found = []
     for name, tree in others:
-        out = git("diff-tree", "-r", "-z", "--name-only", "--no-renames", "--end-of-options", git.tree_of(base), tree)
-        changed = [path for path in out.split(b"\0") if path]
+        changed = _changed(git, base, tree)
         if any(_meet(one, other) for one in wanted for other in changed):
             found.append(name)
     return found
+
+
+def _changed(git: Git, base: str, tree: str) -> list[bytes]:
+    out = git("diff-tree", "-r", "-z", "--name-only", "--no-renames", "--end-of-options", git.tree_of(base), tree)
+    return [path for path in out.split(b"\0") if path]
 
 
 def _meet(one: bytes, other: bytes) -> bool:

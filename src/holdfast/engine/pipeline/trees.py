@@ -16,7 +16,7 @@ from holdfast.core.reports import Kind
 from holdfast.engine.pipeline.desk import Desk, Halt, label, step_name
 
 PHASES: tuple[Kind, ...] = ("test", "implement")
-_OWN = ("tasks.yaml", "checkpoint.yaml", "review.yaml")
+_TASKS, _MIRRORS = "tasks.yaml", ("checkpoint.yaml", "review.yaml")
 _SHOWN = 8
 
 
@@ -36,7 +36,7 @@ def plain(path: str) -> str:
 
 def own_files(desk: Desk) -> list[str]:
     """The files of the spec that the run writes itself."""
-    return [f"{desk.parts.specs.path}/{name}" for name in _OWN]
+    return [f"{desk.parts.specs.path}/{name}" for name in (_TASKS, *_MIRRORS)]
 
 
 # --- trees that are gone
@@ -138,7 +138,8 @@ def bring_in(desk: Desk, batch: Mapping[str, Any], base: str, number: str) -> di
     ground = desk.parts.ground
     collected = [(task["id"], ground.collect(tree_name(batch, task))) for task in batch["tasks"]]
     ours = desk.snapshot(f"before batch-{number}/merge, start {desk.run.state.resumes + 1}")
-    paths, left_out = ground.bring_in(base, ours, collected, own_files(desk))
+    tasks, *mirrors = own_files(desk)
+    paths, left_out = ground.bring_in(base, ours, collected, [tasks], mirrors)
     for task_id, path in left_out:
         desk.note(f"{label(batch)}: {task_id} changed {path}, which the run writes itself; that change is left out")
     for task in batch["tasks"]:
