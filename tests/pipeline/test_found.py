@@ -52,6 +52,41 @@ def test_an_agent_cannot_declare_other_tasks_complete(tmp_path):
     assert any("T3 is completed now" in text for text in project.notes())
 
 
+REOPEN = {"do": "run", "argv": ["sed", "-i", "0,/completed/s//pending/", TASKS]}
+COUNTED = [write("kit/count.py", "C = 1\n"), report(implementation_files=["kit/count.py"])]
+AGAIN = [write("kit/words.py", "WORDS = 2\n"), report(implementation_files=["kit/words.py"])]
+
+
+@pytest.mark.parametrize("is_right", [False, True])
+def test_an_agent_cannot_have_a_task_done_again(tmp_path, is_right):
+    acts = {"implement/T1": [DONE, AGAIN], "implement/T3": [REOPEN, *COUNTED]}
+    project = build(tmp_path, CHAIN, acts, QUICK)
+    handed = is_stop(project, project.run(), "insufficient_evidence")
+    assert "T1 is pending now, and was complete when batch-2 was planned" in str(handed["signals"])
+    assert project.starts("implement/T1") == 1 and len(project.subjects) == 2
+    if not is_right:
+        project.write(TASKS, project.read(TASKS).replace("pending", "completed"))
+    assert project.resume().code == 0
+    assert project.starts("implement/T1") == (2 if is_right else 1)
+    assert project.git("show", f"HEAD:{TASKS}").count("completed") == 2
+
+
+def test_nor_can_one_who_fixes_what_the_last_review_found(tmp_path):
+    acts = {
+        "implement/T1": DONE,
+        "implement/T3": COUNTED,
+        "review/batch-final/1": [review(HIGH)],
+        "review/*": [review()],
+        "fix/*": [REOPEN, *AGAIN],
+    }
+    project = build(tmp_path, CHAIN, acts, QUICK)
+    handed = is_stop(project, project.run(), "insufficient_evidence")
+    assert "T1 is pending now" in str(handed["signals"]) and len(project.subjects) == 3
+    project.git("checkout", "-q", "--", TASKS)
+    assert project.resume().code == 0
+    assert project.git("show", f"HEAD:{TASKS}").count("completed") == 2 and len(project.subjects) == 4
+
+
 def test_a_batch_that_is_over_is_not_done_again_when_the_phases_change(tmp_path):
     acts = {
         "implement/T1": DONE,

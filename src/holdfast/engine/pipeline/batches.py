@@ -85,6 +85,7 @@ class Planner:
             "parallel": chosen.parallel and desk.settings.run.parallel > 1,
             "phases": list(desk.settings.run.phases),
             "open": [task.id for task in spec.tasks if task.status not in OVER],
+            "done": [task.id for task in spec.tasks if task.status == "complete"],
             "held": held,
             "digest": _digest(spec),
             "plan": desk.keep_value([_bare(task) for task in spec.tasks]),
@@ -142,13 +143,19 @@ def check_held(desk: Desk, batch: Mapping[str, Any]) -> None:
 
 
 def _claims(batch: Mapping[str, Any], spec: Spec) -> list[str]:
-    """What the files say of tasks that were open when this batch was planned, and that it did not do."""
+    """What the files say of tasks that were open when this batch was planned, and that it did not do; and of done ones."""
     ours, now = {task["id"] for task in batch["tasks"]}, {task.id: task for task in spec.tasks}
     others = [name for name in batch["open"] if name not in ours]
     gone = [f"tasks.yaml: {name} is gone, and no batch of this run did it" for name in others if name not in now]
     over = [now[name] for name in others if name in now and now[name].status in OVER]
     said = [f"tasks.yaml: {one.id} is {one.said or one.status} now, and no batch of this run did it" for one in over]
-    return gone + said
+    done = [now[name] for name in batch.get("done", ()) if name in now]  # not recorded by an earlier version
+    again = [
+        f"tasks.yaml: {one.id} is {one.said or one.status} now, and was complete when {label(batch)} was planned"
+        for one in done
+        if one.status not in OVER
+    ]
+    return gone + said + again
 
 
 def _told(desk: Desk, batch: Mapping[str, Any]) -> tuple[set[str], str]:
@@ -158,7 +165,7 @@ def _told(desk: Desk, batch: Mapping[str, Any]) -> tuple[set[str], str]:
 
 
 def check_claims(desk: Desk, batch: Mapping[str, Any]) -> None:
-    """Stop before a commit if tasks are gone or over that nobody did: a person may say so, an agent may not.
+    """Stop before a commit if tasks are gone or over that nobody did, or to be done again: a person may say so, an agent may not.
 
     It is asked once. Who goes on after that stop wants it so.
     """

@@ -141,6 +141,7 @@ def _final(desk: Desk, batch: Mapping[str, Any], start: str) -> None:
     everything = desk.run.step(f"{label(last)}/tasks", partial(_everything, desk))
     gate = Gate(desk, {**last, "tasks": everything}, start, ("tier0", "tier1", "tier2"), _taken(desk, batch))
     passed = gate.go_through()
+    check_claims(desk, last)
     left = desk.run.step(f"{label(last)}/left", partial(_left, desk))
     if passed.fixes or passed.found or left:
         _commit(desk, last, base, passed, f"{snippet(batch['spec'])}: final review", "")
