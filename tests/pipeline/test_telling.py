@@ -103,6 +103,28 @@ def test_a_deferred_issue_that_a_person_took_out_does_not_come_back(tmp_path):
     assert 'description: "hm"' not in kept and kept.count('description: "another"') == 1
 
 
+@pytest.mark.parametrize(
+    "taken",
+    [
+        {"do": "run", "argv": ["rm", CHECKPOINT]},
+        write(CHECKPOINT, "checkpoint:\n  last_batch: 99\n  deferred_issues: []\n"),
+    ],
+)
+def test_a_deferred_issue_that_an_agent_took_out_is_put_back(tmp_path, taken):
+    acts = {
+        "implement/T1": DONE,
+        "implement/T3": [taken, write("kit/count.py", "N = 1\n"), report()],
+        "review/batch-1/1": [review(MEDIUM)],
+        "review/*": [review()],
+    }
+    project = build(tmp_path, CHAIN, acts, QUICK)
+    project.killed_on("after step_finished batch-1/closed")
+    assert project.run("--new").code == 0  # which has not found it itself
+    kept = project.git("show", f"HEAD:{CHECKPOINT}")
+    assert kept.count("id: M001") == 1 and "last_batch: 2\n" in kept
+    assert any("M001 went out of it while agents were at work" in text for text in project.notes()), project.notes()
+
+
 # --- lines for programs
 
 

@@ -26,6 +26,7 @@ from holdfast.core.spec import (
     summary_of,
     unblocked,
 )
+from holdfast.core.stops import snippet
 from holdfast.engine.pipeline.desk import Desk, Halt, Moment, label
 
 FINAL = "final"
@@ -266,13 +267,25 @@ def _branch(desk: Desk) -> str:
 
 
 def _deferred(desk: Desk, spec: Spec, earlier: frozenset[str]) -> tuple[Deferred, ...]:
-    """Those of the file, and the new ones. What was written down before and is gone, a person took out: it stays out."""
+    """Those of the file, and the new ones. What was written down before and is gone, a person took out: it stays out.
+
+    What went out while agents were at work is put back.
+    """
     found = [put_off(one, number) for number, one in desk.found.values() if one.severity in LATER]
-    if spec.checkpoint is None:
+    if spec.checkpoint is None and desk.checkpoint is None:
         return tuple(found)
-    carried = tuple(spec.checkpoint.deferred)
-    known = {one.id for one in carried} | earlier
-    return (*carried, *(one for one in found if one.id not in known))
+    now, before = ((one.deferred if one else ()) for one in (spec.checkpoint, desk.checkpoint))
+    names = {_name(one) for one in now}
+    gone = [one for one in before if _name(one) not in names]
+    if gone:
+        said = f"{', '.join(snippet(_name(one)) for one in gone)} went out of it while agents were at work"
+        desk.note(f"checkpoint.yaml: {said}, and is put back; what is taken out while the run rests stays out")
+    known = {one.id for one in (*now, *gone)} | earlier
+    return (*now, *gone, *(one for one in found if one.id not in known))
+
+
+def _name(one: Deferred) -> str:
+    return one.id or one.description
 
 
 def _reviewers(desk: Desk, spec: Spec) -> tuple[Reviewer, ...]:

@@ -22,6 +22,7 @@ from holdfast.core.named import NamedTuple
 from holdfast.core.review import Finding
 from holdfast.core.settings import Settings
 from holdfast.core.shapes import OPEN, EffectState, WorkspaceState
+from holdfast.core.spec import Checkpoint
 from holdfast.core.wire import decode
 from holdfast.engine.repository import Repository
 from holdfast.engine.run import Run
@@ -87,6 +88,7 @@ class Desk:
         self.stay = stay
         self.halted = threading.Event()
         self.found: dict[str, tuple[str, Finding]] = {}  # by its id, what reviewers found, and in which batch
+        self.checkpoint: Checkpoint | None = None  # what the file said when this process came to the batch
         self._branch = parts.ground.where()[1]
         self._snapshots: dict[str, str] = {}
         self._earlier: dict[str, EffectState] = {known.step_id: known for known in run.state.effects.values()}

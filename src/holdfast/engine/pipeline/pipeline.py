@@ -67,6 +67,7 @@ def _batch(desk: Desk, batch: Mapping[str, Any]) -> None:
     if is_over:
         desk.found = {one.id: (batch["shown"], one) for one in recalled(desk, batch)} | desk.found
         return
+    desk.checkpoint = desk.parts.specs.read().checkpoint
     base = _base(desk, name)
     begun = desk.run.step(f"{name}/begin", partial(_begin, desk, batch))
     if (left := aside.without(desk, batch, base))["tasks"]:
@@ -137,6 +138,7 @@ def _final(desk: Desk, batch: Mapping[str, Any], start: str) -> None:
     """Everything is complete: one last look at all of it, and the checks that are kept for the end."""
     last = {**batch, "number": FINAL, "shown": str(int(batch["shown"]) - 1), "parallel": False}
     desk.tell(Moment("batch", label(last), "", last))
+    desk.checkpoint = desk.parts.specs.read().checkpoint
     base = _base(desk, label(last))
     everything = desk.run.step(f"{label(last)}/tasks", partial(_everything, desk))
     gate = Gate(desk, {**last, "tasks": everything}, start, ("tier0", "tier1", "tier2"), _taken(desk, batch))
