@@ -18,7 +18,7 @@ import pytest
 import holdfast
 from holdfast.core.agents import shipped
 from holdfast.core.settings import read
-from holdfast.spec_run import known_profiles
+from holdfast.spec_agents import known_profiles
 from holdfast.testing.scripted_agent import read_ledger
 
 EXAMPLES = Path(__file__).parent.parent / "examples"

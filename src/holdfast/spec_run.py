@@ -12,12 +12,10 @@ import shlex
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from typing import Any
 
 from holdfast import app, config, live, settings, spec_look
 from holdfast.adapters import handoffs, system
 from holdfast.adapters.agents.agents import Agents
-from holdfast.adapters.agents.installed import is_there as is_installed
 from holdfast.adapters.checks import Commands
 from holdfast.adapters.git import ignoring
 from holdfast.adapters.git.repo import GitWorkspace
@@ -25,23 +23,24 @@ from holdfast.adapters.ground import GitGround, around, check_commits
 from holdfast.adapters.specs import SpecFolder, named
 from holdfast.adapters.specs.reader import CHECKPOINT, TASKS
 from holdfast.adapters.trust import Trust, Untrusted
-from holdfast.core.agents import Profile, profile_from, shipped, shipped_profile
+from holdfast.core.agents import Profile
 from holdfast.core.auto_resume import Halt, No, next_try
 from holdfast.core.drift import Policy
-from holdfast.core.errors import HoldfastError, LeaseLost, UsageError, shown
+from holdfast.core.errors import HoldfastError, LeaseLost, UsageError
 from holdfast.core.guards import Scope
 from holdfast.core.ids import SPEC
 from holdfast.core.named import NamedTuple
 from holdfast.core.retry import Budget
 from holdfast.core.settings import FILE, Settings
 from holdfast.core.shapes import RunState
-from holdfast.core.spec import Spec, refuse
+from holdfast.core.spec import refuse
 from holdfast.core.stops import is_resumable
 from holdfast.core.strictness import Strictness
 from holdfast.engine.pipeline.desk import Desk, Moment, Parts
 from holdfast.engine.pipeline.pipeline import work
 from holdfast.engine.stopping import Stopped
 from holdfast.ports import Store
+from holdfast.spec_agents import check_agents, known_profiles, with_reviewers
 from holdfast.spec_rest import Result, halt_of, hand_over, put_trees_away
 
 _POLICIES: dict[str, Policy] = {"code": "ignore", "vanished": "ignore", "arguments": "warn"}
@@ -138,8 +137,8 @@ def prepare(wish: Wish) -> Job:
     refuse(spec.problems)
     folder.check_writable()
     profiles = known_profiles(loaded.settings.agents)
-    chosen = _with_reviewers(_chosen(loaded.settings, wish), spec)
-    _check_agents(chosen, profiles, top)
+    chosen = with_reviewers(_chosen(loaded.settings, wish), spec)
+    check_agents(chosen, profiles, top)
     notes = (*loaded.notes, *map(str, spec.problems))
     return Job(top, folder, chosen, notes, spec_look.mission_of(folder), profiles)
 
@@ -164,49 +163,6 @@ def _chosen(given: Settings, wish: Wish) -> Settings:
     if wish.auto_resume is not None:
         limits = limits._replace(max_resumes=wish.auto_resume)
     return given._replace(run=run, auto_resume=limits)
-
-
-def _with_reviewers(chosen: Settings, spec: Spec) -> Settings:
-    """The reviewers that the spec names, where nobody names others and the settings let each of them work anyway.
-
-    A spec is not trusted: it cannot have an agent started that nobody chose.
-    """
-    names = tuple(dict.fromkeys(one.name for one in spec.reviewers))
-    known = {name for phase in ("test", "implement", "fix", "review") for name in chosen.run.agents_for(phase)}
-    if chosen.run.reviewers or not names or not known.issuperset(names):
-        return chosen
-    return chosen._replace(run=chosen.run._replace(reviewers=names))
-
-
-def known_profiles(tables: Mapping[str, Mapping[str, Any]]) -> dict[str, Profile]:
-    """Every agent that can be named: those that ship, and those of the settings."""
-    return {name: shipped_profile(name) for name in shipped()} | {
-        name: profile_from(table, name) for name, table in tables.items()
-    }
-
-
-def _check_agents(chosen: Settings, profiles: Mapping[str, Profile], top: str) -> None:
-    """Refuse an agent that nobody knows, or that is not installed, before anything is begun."""
-    for name in sorted({name for phase in (*chosen.run.phases, "fix") for name in chosen.run.agents_for(phase)}):
-        if name not in profiles:
-            raise UsageError(
-                f"There is no agent {name!r:.60}.",
-                advice=f"Known are {', '.join(sorted(profiles))}; `[agents.NAME]` in holdfast.toml adds one.",
-            )
-        if is_installed(profiles[name], config.environment(), top) is None:
-            raise _not_there(name, profiles[name].start[0], top)
-
-
-def _not_there(name: str, program: str, top: str) -> UsageError:
-    if "/" in program and os.path.isfile(path := os.path.join(top, program)):
-        return UsageError(
-            f"The agent {name} cannot be started: {shown(path, 200)} may not be executed.",
-            advice="`chmod +x` it, or name another with --agent.",
-        )
-    return UsageError(
-        f"The agent {name} is not installed: there is no {program!r:.80}.",
-        advice="Install it, or name another with --agent.",
-    )
 
 
 # --- running it

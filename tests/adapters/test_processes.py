@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from holdfast.adapters import processes, system
+from holdfast.adapters import process_table, processes, system
 
 
 @pytest.fixture
@@ -32,8 +32,8 @@ def test_who_started_earlier_is_left_out_and_not_read_again(child, monkeypatch):
     try:
         since = system.process_started(later.pid)
         processes.everyone()
-        read, proc = [], processes._proc
-        monkeypatch.setattr(processes, "_proc", lambda pid, *more: (read.append(pid), proc(pid, *more))[1])
+        read, proc = [], process_table.proc
+        monkeypatch.setattr(process_table, "proc", lambda pid, *more: (read.append(pid), proc(pid, *more))[1])
         rows = processes.everyone(since)
         assert later.pid in rows and child.pid not in rows and os.getpid() not in rows
         assert later.pid in read and child.pid not in read
@@ -44,9 +44,9 @@ def test_who_started_earlier_is_left_out_and_not_read_again(child, monkeypatch):
 
 def test_a_number_that_somebody_else_had_is_looked_at_anew(child):
     entry, started = os.stat(f"/proc/{child.pid}").st_ino, system.process_started(child.pid)
-    processes._KNOWN[child.pid] = entry + 1, 0.0  # an old one had the number
+    process_table._KNOWN[child.pid] = entry + 1, 0.0  # an old one had the number
     assert processes.everyone(started)[child.pid].started == started
-    assert processes._KNOWN[child.pid] == (entry, float(started))
+    assert process_table._KNOWN[child.pid] == (entry, float(started))
 
 
 @pytest.mark.parametrize("moment", ["", "unknown", "nan", "-5"])

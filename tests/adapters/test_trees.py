@@ -11,9 +11,10 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from holdfast.adapters.git import merging
+from holdfast.adapters.git.ref_moves import refs_moved
 from holdfast.adapters.git.repo import GitWorkspace
 from holdfast.adapters.git.tree_put import PutRefused
-from holdfast.adapters.git.trees import Left, TaskTrees, TreeRefused, changed_behind, refs_moved, undo
+from holdfast.adapters.git.trees import Left, TaskTrees, TreeRefused, changed_behind, undo
 from holdfast.adapters.git.workspace import Change, NotASnapshot, Policy, keep, kept, take
 from holdfast.adapters.git.ws_desk import WorkspaceError
 from holdfast.adapters.probes.common import EffectError

@@ -9,7 +9,7 @@ from pathlib import Path
 from holdfast.adapters.agents.agents import Agents
 from holdfast.core.agents import profile_from, shipped_profile
 from holdfast.core.redact import Redactor
-from holdfast.ports import Ask
+from holdfast.ports.spec import Ask
 from tests.adapters.agents.kit import run_of
 
 ROOT = Path(__file__).parents[2]

@@ -9,7 +9,7 @@ from holdfast.adapters import processes
 from holdfast.adapters.agents.installed import find_program
 from holdfast.adapters.agents.runner import OUTPUT, Ears, Order, Outcome, dispatch
 from holdfast.core.redact import Redactor
-from holdfast.ports import Ran
+from holdfast.ports.spec import Ran
 
 FOREVER = 10.0 * 365 * 86_400
 _CUT_SHORT = {"stopped": False, "timeout": True}  # by whom it was ended, and whether for want of time

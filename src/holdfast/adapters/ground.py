@@ -1,4 +1,4 @@
-"""The repository that the tasks of a spec are worked in: `ports.Ground`, kept by git. Decides nothing about batches."""
+"""The repository that the tasks of a spec are worked in: `ports.spec.Ground`, kept by git. Decides nothing about batches."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from functools import cached_property
 from typing import Literal
 
 from holdfast.adapters import system
-from holdfast.adapters.git import commits, merging, review_diff, task_ignored, trees
+from holdfast.adapters.git import commits, merging, ref_moves, review_diff, task_ignored, trees
 from holdfast.adapters.git.ignoring import left_out
 from holdfast.adapters.git.repo import GitWorkspace
 from holdfast.adapters.git.tree_put import blob_id
@@ -99,7 +99,7 @@ class GitGround:
         return self._trees.refs_now()
 
     def moved(self, before: Mapping[str, str]) -> list[str]:
-        return trees.refs_moved(before, self._trees.refs_now())
+        return ref_moves.refs_moved(before, self._trees.refs_now())
 
     def last_commit(self, text: str, file: str) -> str:
         return commits.classify(self._workspace, text, file, self._workspace.known()).sentence

@@ -363,40 +363,6 @@ def snake(name: str) -> str:
     return "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in name).lstrip("_")
 
 
-EVENTS: tuple[type[Event], ...] = (
-    RunStarted,
-    RunResumed,
-    RunStopped,
-    RunFinished,
-    StepStarted,
-    StepFinished,
-    StepFailed,
-    EffectStarted,
-    EffectFinished,
-    EffectFailed,
-    EffectSettled,
-    CheckpointStarted,
-    CheckpointComplete,
-    CheckpointAbandoned,
-    CheckpointSidecarWriteFailed,
-    ResumeCheckpointSelected,
-    MilestoneIndexCorrected,
-    SnapshotKept,
-    SnapshotSettled,
-    EnvironmentSeen,
-    ScopeDeclared,
-    StepCheckpointed,
-    GateBlocked,
-    CheckpointResumed,
-    DriftFound,
-    QuestionAsked,
-    QuestionAnswered,
-    QuestionExpired,
-    SleepStarted,
-    SleepEnded,
-    CancelRequested,
-    BudgetSpent,
-    NoteRecorded,
-)
+EVENTS: tuple[type[Event], ...] = tuple(kind for kind in Event.__subclasses__() if kind is not Extension)
 KINDS: dict[str, type[Event]] = {snake(event.__name__): event for event in EVENTS}
 KIND_OF: dict[type[Event], str] = {event: kind for kind, event in KINDS.items()}

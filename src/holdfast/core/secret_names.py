@@ -5,7 +5,7 @@ It judges names and the values beside them. It knows no token shapes; those are 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import TypeAlias
 
@@ -379,13 +379,7 @@ _ENV_COMMON = (
 
 def secret_values(environ: Mapping[str, str]) -> list[str]:
     """The values of secret-named variables: at least 8 characters, and not so common that ordinary text holds them."""
-    return sorted(set(_values(environ)))
-
-
-def _values(environ: Mapping[str, str]) -> Iterator[str]:
-    for name, value in environ.items():
-        if _is_secret_name(name.upper()) and _worth(value):
-            yield value
+    return sorted({value for name, value in environ.items() if _is_secret_name(name.upper()) and _worth(value)})
 
 
 def _is_secret_name(name: str) -> bool:

@@ -21,7 +21,7 @@ from holdfast.core.agents import profile_from, shipped_profile
 from holdfast.core.errors import NotFound
 from holdfast.core.redact import Redactor
 from holdfast.core.reports import instructions
-from holdfast.ports import Ask, Left
+from holdfast.ports.spec import Ask, Left
 from holdfast.testing.scripted_agent import read_ledger, table
 from tests.adapters.agents.kit import NO_SECRETS, finish, is_alive, profile, python, run_of, script, wait_until
 

@@ -20,7 +20,7 @@ from holdfast.core.errors import NotFound
 from holdfast.core.limits import is_session_gone
 from holdfast.core.redact import Redactor
 from holdfast.core.reports import Kind, Unreadable, extract, instructions
-from holdfast.ports import Answered, Ask, Left
+from holdfast.ports.spec import Answered, Ask, Left
 
 TAIL = 4000
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Literal
 
@@ -45,7 +45,7 @@ from holdfast.adapters.probes.git_runner import Git, check_id, complaint
 from holdfast.core.errors import NotFound, UsageError
 from holdfast.core.named import NamedTuple
 
-__all__ = ["Collected", "Left", "TaskTrees", "TreeRefused", "changed_behind", "refs_moved", "undo"]
+__all__ = ["Collected", "Left", "TaskTrees", "TreeRefused", "changed_behind", "undo"]
 
 REFS = "refs/holdfast/trees/"
 SECONDS = 900.0  # a checkout of many files takes its time
@@ -344,18 +344,6 @@ class TaskTrees:
         return {name: sha for name, sha in rows.items() if not name.startswith("refs/holdfast/")} | {
             "HEAD": branch or head or ""
         }
-
-
-def refs_moved(before: Mapping[str, str], after: Mapping[str, str]) -> list[str]:
-    """A sentence for every ref that is not where it was."""
-    moved = {name for name in {*before, *after} if before.get(name) != after.get(name)}
-    return [_sentence(name, before.get(name), after.get(name)) for name in sorted(moved)]
-
-
-def _sentence(name: str, old: str | None, new: str | None) -> str:
-    if old is None:
-        return f"{name} was made at {new}."
-    return f"{name} was removed; it was at {old}." if new is None else f"{name} was moved from {old} to {new}."
 
 
 # --- pieces

@@ -26,7 +26,7 @@ from holdfast.core.spec import Checkpoint
 from holdfast.core.wire import decode
 from holdfast.engine.repository import Repository
 from holdfast.engine.run import Run
-from holdfast.ports import Agents, Checks, Ground, Specs
+from holdfast.ports.spec import Agents, Checks, Ground, Specs
 
 _LONGEST = 100
 _BOUNDS = frozenset({"run_stopped", "run_resumed"})  # where the life of a process ends

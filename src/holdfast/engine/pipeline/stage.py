@@ -23,7 +23,7 @@ from holdfast.core.retry import seconds_until
 from holdfast.core.values import Answer
 from holdfast.engine.pipeline.desk import CutShort, Desk, Halt, Moment
 from holdfast.engine.pipeline.trees import own_files
-from holdfast.ports import Answered, Ask, Left
+from holdfast.ports.spec import Answered, Ask, Left
 
 REPORTS: dict[Kind, type[Report]] = {
     "test": TesterReport,
