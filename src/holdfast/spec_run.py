@@ -250,7 +250,7 @@ def _once(store: Store, run_id: str, wish: Wish, job: Job, tell: Callable[[Momen
             _tell_ignored(desk, workspace)
             work(desk)
     except Stopped:
-        pass
+        return  # at rest, and the log says why
     except LeaseLost:
         raise  # somebody else goes on with it, and says how it stands
     except (HoldfastError, KeyboardInterrupt):
