@@ -404,6 +404,17 @@ def test_drift_that_was_not_in_the_approved_plan_is_refused(place, monkeypatch):
     assert state_of(place).stop_reason == "code_changed"
 
 
+def test_what_a_run_ignores_needs_no_approval(place, monkeypatch):
+    crashing(place, lambda run: run.step("a", str, 1))
+    monkeypatch.setenv("HOLDFAST_PLAN", "x")
+    with pytest.raises(PlanChanged) as changed, opened(place):
+        pytest.fail("must not begin")
+    monkeypatch.setenv("HOLDFAST_PLAN", changed.value.present)
+    with opened(place, policies={"vanished": "ignore"}):
+        pass
+    assert state_of(place).status == "finished"
+
+
 def test_inputs_that_were_not_kept_are_compared_by_their_hashes(place):
     crashing(place, lambda run: None)
     told = []

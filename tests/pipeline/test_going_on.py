@@ -137,6 +137,17 @@ def test_work_that_the_base_branch_changed_too_is_a_stop_with_choices(tmp_path):
     assert [event.subject for event in project.events() if isinstance(event, DriftFound) and event.drift == "base"]
 
 
+def test_an_approved_plan_is_gone_on_with_also_behind_a_batch_that_is_over(tmp_path):
+    project = build(tmp_path, CHAIN, {"implement/T1": DONE}, QUICK)
+    assert project.holdfast("trust", "--yes").code == 0
+    project.killed_on(BETWEEN)
+    ways = project.holdfast("resume", SPEC, "--plan", "--json").data["next_actions"]
+    (approved,) = [way for way in ways if "--approve" in way]
+    answer = project.holdfast(*approved.split()[1:])
+    assert answer.code == 0, answer
+    assert project.starts("implement/T1") == 1 and len(project.subjects) == 3
+
+
 def elsewhere(project, path):
     """Somebody changes a file on main, and pushes it there."""
     place = project.folder / "elsewhere"

@@ -93,7 +93,7 @@ class Drifting:
         """Decide by policy; write down what was decided; go on, or raise the stop. `approved`: it was in an approved plan."""
         book = self._book
         policy = policy_for(drift, book.options.strictness, book.options.policies)
-        if book.options.approved is not None and not book.options.accept:
+        if book.options.approved is not None and not book.options.accept and policy != "ignore":
             policy = "refuse"  # it was not in the plan that somebody approved
         verdict, by = self._verdict("go" if approved else VERDICTS[policy], drift, subject, was, now, lines)
         found = DriftFound(
