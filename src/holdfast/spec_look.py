@@ -16,16 +16,19 @@ from holdfast.adapters.specs import SpecFolder, find, named
 from holdfast.adapters.specs.reader import CHECKPOINT
 from holdfast.core.batches import Batch, held, held_said, plan
 from holdfast.core.canonical import digest
+from holdfast.core.drift import Policy
 from holdfast.core.errors import HoldfastError, NotFound
 from holdfast.core.ids import SPEC, is_id
 from holdfast.core.named import NamedTuple
 from holdfast.core.shapes import FINISHED, RunState
 from holdfast.core.spec import Problem, Spec, SpecError, batches_behind, refuse
 from holdfast.core.stops import is_resumable
+from holdfast.core.strictness import Strictness
 from holdfast.engine.log import read_head
 from holdfast.ports import Head, Store
 
 KIND = "spec"
+_POLICIES: dict[str, Policy] = {"code": "ignore", "vanished": "ignore", "arguments": "warn"}
 MEND = (
     f"Mend that line; or move the file away, and the run begins by what tasks.yaml says and writes a new {CHECKPOINT}."
 )
@@ -230,3 +233,28 @@ def mission_of(folder: SpecFolder) -> str:
 
 def state_of(store: Store, run_id: str) -> RunState | None:
     return None if store.head(run_id) is None else read_head(store, run_id, trust_snapshot=True)[0]
+
+
+def policies(state: RunState | None, strictness: Strictness, allow_dirty: bool = False) -> dict[str, Policy]:
+    """In the middle of a batch the work tree is as its agents left it; between two it should be clean.
+
+    What the base branch changed as well is work that may have to be done anew, so a person is asked.
+    """
+    loose: dict[str, Policy] = {"tree": "warn"} if allow_dirty or _is_in_a_batch(state) else {}
+    asked: dict[str, Policy] = {"base": "ask"} if strictness == Strictness.MEDIUM else {}
+    return {**_POLICIES, **loose, **asked}
+
+
+def _is_in_a_batch(state: RunState | None) -> bool:
+    """Whether a batch was begun and its commit was not made."""
+    if state is None:
+        return False
+    begun = max((step.seq for name, step in state.steps.items() if name.endswith("/begin")), default=0)
+    committed = [made.seq for made in state.workspaces.values() if made.complete and made.index is not None]
+    return begun > max(committed, default=0)
+
+
+def going_on(state: RunState, top: str) -> tuple[Strictness, dict[str, Policy]]:
+    """How strict the run of a spec is when it goes on in this work tree, and what it does about each difference."""
+    strictness = settings.load(top, config.environment()).settings.run.strictness
+    return strictness, policies(state, strictness)

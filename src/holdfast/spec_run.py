@@ -25,17 +25,14 @@ from holdfast.adapters.specs.reader import CHECKPOINT, TASKS
 from holdfast.adapters.trust import Trust, Untrusted
 from holdfast.core.agents import Profile
 from holdfast.core.auto_resume import Halt, No, next_try
-from holdfast.core.drift import Policy
 from holdfast.core.errors import HoldfastError, LeaseLost, UsageError
 from holdfast.core.guards import Scope
 from holdfast.core.ids import SPEC
 from holdfast.core.named import NamedTuple
 from holdfast.core.retry import Budget
 from holdfast.core.settings import FILE, Settings
-from holdfast.core.shapes import RunState
 from holdfast.core.spec import refuse
 from holdfast.core.stops import is_resumable
-from holdfast.core.strictness import Strictness
 from holdfast.engine.pipeline.desk import Desk, Moment, Parts
 from holdfast.engine.pipeline.pipeline import work
 from holdfast.engine.stopping import Stopped
@@ -43,7 +40,6 @@ from holdfast.ports import Store
 from holdfast.spec_agents import check_agents, known_profiles, with_reviewers
 from holdfast.spec_rest import Result, halt_of, hand_over, put_trees_away
 
-_POLICIES: dict[str, Policy] = {"code": "ignore", "vanished": "ignore", "arguments": "warn"}
 LOCK = "holdfast-run"
 WISH, IGNORED = "start/wish", "start/ignored"
 LONGEST_STAY = 7 * 86_400.0
@@ -234,7 +230,7 @@ def _once(store: Store, run_id: str, wish: Wish, job: Job, tell: Callable[[Momen
             inputs={"kind": spec_look.KIND, "path": job.folder.path},
             title=job.mission_id.removeprefix(SPEC),
             strictness=job.settings.run.strictness,
-            policies=_policies(state, wish, job.settings.run.strictness),
+            policies=spec_look.policies(state, job.settings.run.strictness, wish.allow_dirty),
             budget=_budget(job.settings),
             accept=wish.yes or None,
             tell=lambda text: tell(Moment("note", text=text)),
@@ -331,25 +327,6 @@ def _check_branch(workspace: GitWorkspace, job: Job, yes: bool) -> None:
         return
     if said.branch.isprintable() and workspace.has_branch(said.branch):
         raise BranchDiffers(job.folder.path, said.branch, now)
-
-
-def _policies(state: RunState | None, wish: Wish, strictness: Strictness) -> dict[str, Policy]:
-    """In the middle of a batch the work tree is as its agents left it; between two it should be clean.
-
-    What the base branch changed as well is work that may have to be done anew, so a person is asked.
-    """
-    loose: dict[str, Policy] = {"tree": "warn"} if wish.allow_dirty or _is_in_a_batch(state) else {}
-    asked: dict[str, Policy] = {"base": "ask"} if strictness == Strictness.MEDIUM else {}
-    return {**_POLICIES, **loose, **asked}
-
-
-def _is_in_a_batch(state: RunState | None) -> bool:
-    """Whether a batch was begun and its commit was not made."""
-    if state is None:
-        return False
-    begun = max((step.seq for name, step in state.steps.items() if name.endswith("/begin")), default=0)
-    committed = [made.seq for made in state.workspaces.values() if made.complete and made.index is not None]
-    return begun > max(committed, default=0)
 
 
 def _budget(chosen: Settings) -> Budget:

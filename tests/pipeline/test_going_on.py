@@ -148,6 +148,26 @@ def test_an_approved_plan_is_gone_on_with_also_behind_a_batch_that_is_over(tmp_p
     assert project.starts("implement/T1") == 1 and len(project.subjects) == 3
 
 
+def test_the_plan_of_a_spec_decides_as_its_resume_does(tmp_path):
+    project = build(tmp_path, CHAIN, {"implement/T1": DONE}, QUICK)
+    assert project.holdfast("trust", "--yes").code == 0
+    project.git("switch", "-q", "-c", "feature")
+    project.script({"implement/T3": [[write("kit/count.py", "C = 1\n"), *BLOCKED], BLOCKED]})
+    assert project.holdfast("run", SPEC).code == stops.exit_code("worker_blocked")
+    planned = project.holdfast("resume", SPEC, "--plan", "--json").data
+    assert planned["plan"]["verdict"] == "go", planned  # what agents left in the middle of a batch is taken as it is
+    assert project.holdfast("resume", SPEC).code == stops.exit_code("worker_blocked")
+    elsewhere(project, "kit/words.py")
+    planned = project.holdfast("resume", SPEC, "--plan", "--json").data
+    assert (planned["plan"]["verdict"], planned["plan"]["why"]) == ("ask", "the repository differs: base")
+    assert planned["next_actions"] == [f"holdfast resume {project.run_id} --approve {planned['plan']['plan_id']}"]
+    assert project.holdfast("resume", SPEC).code == stops.exit_code("drift_refused")
+    ways = project.holdfast("resume", SPEC, "--plan", "--json").data["next_actions"]
+    assert f"holdfast resume {project.run_id} --yes" in ways
+    (approved,) = [way for way in ways if "--approve" in way]
+    assert project.holdfast(*approved.split()[1:]).code == stops.exit_code("worker_blocked")
+
+
 def elsewhere(project, path):
     """Somebody changes a file on main, and pushes it there."""
     place = project.folder / "elsewhere"

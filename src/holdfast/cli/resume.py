@@ -307,24 +307,23 @@ def ways_on(seen: Look, whole: str, verdict: str, repositories: list[dict[str, A
     run_id = seen.plan.run_id
     if seen.plan.verdict == "refuse":
         return [f"holdfast fork {run_id}", f"holdfast show {run_id}"]
-    if seen.plan.mission_id.startswith(SPEC):
-        return [f"holdfast resume {run_id}", f"holdfast resume {run_id} --approve {whole}"]
-    ways = [f"holdfast resume {run_id} -- COMMAND", f"holdfast resume {run_id} --approve {whole} -- COMMAND"]
+    program = "" if seen.plan.mission_id.startswith(SPEC) else " -- COMMAND"
+    ways = [f"holdfast resume {run_id}{program}", f"holdfast resume {run_id} --approve {whole}{program}"]
     if any(found.verdict == "refuse" and found.by != "policy" for found in seen.plan.drift):  # nobody said yes
-        ways.append(f"holdfast resume {run_id} --yes -- COMMAND")
-    return [*ways_back(run_id, repositories), *ways[1:]] if verdict != seen.plan.verdict else ways
+        ways.append(f"holdfast resume {run_id} --yes{program}")
+    return [*ways_back(run_id, repositories, program), *ways[1:]] if verdict != seen.plan.verdict else ways
 
 
-def ways_back(run_id: str, repositories: list[dict[str, Any]]) -> Iterator[str]:
+def ways_back(run_id: str, repositories: list[dict[str, Any]], program: str) -> Iterator[str]:
     """What takes a difference of a repository away, or the harm out of it, where a command can."""
-    differing = [one for entry in repositories for one in entry.get("drift", ())]
+    differing = [one for entry in repositories for one in entry.get("drift", ()) if one["policy"] in ("ask", "refuse")]
     for branch in (one["was"] for one in differing if one["drift"] == "branch" and one["was"] != NO_BRANCH):
         yield f"git switch {shlex.quote(branch)}"
     said = [line for one in differing for line in one["lines"]] + [entry.get("problem", "") for entry in repositories]
     if any(DEEPEN in line for line in said):
         yield "git fetch --unshallow"
     if any(one["drift"] == "tree" for one in differing):
-        yield f"holdfast resume {run_id} --snapshot -- COMMAND"
+        yield f"holdfast resume {run_id} --snapshot{program}"
 
 
 def plan_data(seen: Look) -> dict[str, Any]:

@@ -6,6 +6,7 @@ import os
 from collections.abc import Collection, Sequence
 from contextlib import closing
 from functools import partial
+from importlib import import_module
 from typing import Any
 
 import msgspec
@@ -16,12 +17,13 @@ from holdfast.adapters.git.repo import GitWorkspace
 from holdfast.cli import repo
 from holdfast.cli.output import escape, say
 from holdfast.cli.render import pairs
-from holdfast.core.drift import policy_for
+from holdfast.core.drift import Policy, policy_for
 from holdfast.core.errors import HoldfastError, NotFound, UsageError
+from holdfast.core.ids import SPEC
 from holdfast.core.position import DEEPEN, nameless
 from holdfast.core.repo_drift import LISTED, drifts, landmarks, seen_id
 from holdfast.core.shapes import RunState
-from holdfast.core.strictness import effective_strictness
+from holdfast.core.strictness import Strictness, effective_strictness
 from holdfast.engine.arrival import look as look_at
 from holdfast.engine.log import read_head
 from holdfast.engine.others import milestones_of_others
@@ -50,9 +52,9 @@ def seen(store: Store, state: RunState, place: str, legacy: bool) -> dict[str, A
         workspace = repo.at(place) if known is None else opened(place, landmarks(state, place))
         others = partial(milestones_of_others, store, state.run_id)
         found = look_at(workspace, state, place, before, others, legacy)
+        strictness, own = going_on(state, workspace.top)
     except HoldfastError as error:
         return {"repository": place, "problem": str(error)}
-    strictness = effective_strictness(config=config.environment().get("HOLDFAST_STRICTNESS") or None)
     differing = drifts(state, place, found, before)
     return {
         "repository": workspace.top,
@@ -61,10 +63,18 @@ def seen(store: Store, state: RunState, place: str, legacy: bool) -> dict[str, A
         "head": found.head,
         "checkpoint": found.position._asdict(),
         "uncommitted": [*found.changed, *found.inside],
-        "drift": [{**one._asdict(), "policy": policy_for(one.drift, strictness)} for one in differing],
+        "drift": [{**one._asdict(), "policy": policy_for(one.drift, strictness, own)} for one in differing],
         "kept_aside": list(state.kept_aside),
         "being_made": state.checkpoint_open,
     }
+
+
+def going_on(state: RunState, top: str) -> tuple[Strictness, dict[str, Policy]]:
+    """How strict a resume would be, and what the run says itself of some differences: that of a spec does."""
+    if state.mission_id.startswith(SPEC):
+        found: tuple[Strictness, dict[str, Policy]] = import_module("holdfast.spec_look").going_on(state, top)
+        return found
+    return effective_strictness(config=config.environment().get("HOLDFAST_STRICTNESS") or None), {}
 
 
 def opened(place: str, landmarks: Sequence[str]) -> GitWorkspace:
