@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import dataclasses
 import functools
 import pathlib
@@ -117,6 +118,17 @@ def test_records_are_plain_arguments_unless_something_in_them_is_not():
     assert forms.given("step s", work, (), {"p": Pair(1)}) == {"p": {"left": 1, "right": None}}
     with pytest.raises(Unstorable, match="The argument p of step s cannot be stored: a Point is not plain data"):
         forms.given("step s", work, (Point(1.5, Opaque()),), {})
+
+
+def test_a_set_in_a_record_is_the_same_argument_in_whatever_order_it_comes(place):
+    one, other = {0, 8}, {8, 0}
+    assert list(one) != list(other), "as sets of text are in two processes"
+    done = []
+    for points in (one, other):
+        with contextlib.suppress(KeyError), opened(place) as run:
+            run.effect("plot", lambda p: done.append(p.x), Point(1.0, points))
+            raise KeyError
+    assert done == [1.0] and "drift_found" not in kinds(place)
 
 
 @pytest.mark.parametrize(

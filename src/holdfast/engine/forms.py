@@ -269,7 +269,7 @@ def _named(declared: Any) -> str:
 def _plain(value: Any) -> Any:
     if _is_record(value):
         try:
-            return msgspec.to_builtins(value)
+            return msgspec.to_builtins(value, order="deterministic")  # a set has another order in every process
         except TypeError:
             return value  # the check that follows names the place
     return value
