@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import dataclasses
 import functools
+import gc
 import pathlib
 import pickle
 import subprocess
@@ -759,6 +760,26 @@ def test_a_coroutine_run_that_cannot_begin_leaves_nothing_open(place):
 
 
 # --- long steps ---
+
+
+def test_runs_of_coroutines_leave_no_thread_behind(place, tmp_path):
+    async def many(store=None):
+        for _ in range(3):
+            async with holdfast.arun("test-mission", store=store or place, new=True) as run:
+                await run.step("a", lambda: 1)
+
+    def writers():
+        return [thread for thread in threading.enumerate() if thread.name.startswith("holdfast-write")]
+
+    before = set(writers())
+    asyncio.run(many())
+    with holdfast.open_store(str(tmp_path / "other.db")) as store:
+        for _ in range(3):
+            asyncio.run(many(store))
+        gc.collect()
+        for thread in set(writers()) - before:
+            thread.join(5)
+        assert not set(writers()) - before
 
 
 def test_a_long_step_that_could_not_be_announced_is_announced_later(place, monkeypatch):

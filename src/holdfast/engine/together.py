@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
+from weakref import proxy
 
 from holdfast.core.events import Event
 from holdfast.core.state import RunState
@@ -28,7 +29,7 @@ class Together:
     """The asynchronous way to record. All logs must be of the one store, and all calls from one event loop."""
 
     def __init__(self, store: Store) -> None:
-        self._store = store
+        self._store: Store = proxy(store)  # it is shared for as long as its store is used, and no longer
         self._waiting: list[Wish] = []
         self._took = QUICK
         self._sent: asyncio.Future[list[Exception | None]] | None = None
@@ -118,6 +119,7 @@ class Together:
             self._sent = asyncio.get_running_loop().run_in_executor(self._writer, self._outcomes, appends)
             return await self._sent
         finally:
+            self._sent = None  # it knows the loop, which knows us
             for _, log, _ in drafts:
                 log.busy = False
 
