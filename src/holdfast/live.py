@@ -19,6 +19,7 @@ from holdfast.core.errors import UsageError
 from holdfast.core.events import RunStarted
 from holdfast.core.ids import check_id
 from holdfast.core.retry import Budget, check_budget
+from holdfast.core.shapes import FINISHED
 from holdfast.core.stops import is_resumable
 from holdfast.core.strictness import Strictness, effective_strictness
 from holdfast.core.wire import decode
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 Confirm = Callable[[str, Sequence[str]], bool]
 Prompt = Callable[[str, Sequence[str]], "str | None"]
 Tell = Callable[[str], None]
+_HAD = set[str]()  # the runs that this process has had
 
 
 @contextmanager
@@ -59,7 +61,7 @@ def run(
     with _store(store) as opened:
         chosen = which_run(opened, mission_id, run_id, new)
         log = app.write_run(opened, chosen, ttl=ttl)
-        options = options._replace(recover=chosen in (run_id, config.environment().get("HOLDFAST_RUN")))
+        options = _meant(options, chosen, run_id)
         with Run(log, options, mission_id, given, title) as live:
             yield live
 
@@ -87,7 +89,7 @@ async def arun(
     with _store(store) as opened:
         chosen = which_run(opened, mission_id, run_id, new)
         log = app.write_run(opened, chosen, ttl=ttl)
-        options = options._replace(recover=chosen in (run_id, config.environment().get("HOLDFAST_RUN")))
+        options = _meant(options, chosen, run_id)
         face = import_module("holdfast.engine.async_run").AsyncRun  # asyncio is slow to load
         async with face(log, options, mission_id, given, title) as live:
             yield live
@@ -101,7 +103,11 @@ def visit(store: Store, run_id: str) -> Visit:
 
 
 def which_run(store: Store, mission_id: str, run_id: str | None, new: bool) -> str:
-    """The one that was asked for, here or by `holdfast resume`; else the newest of the mission that can go on; else a new one."""
+    """The one that was asked for, here or by `holdfast resume`; else the newest of the mission that can go on; else a new one.
+
+    What `holdfast resume` asked for is asked for once: where this process has had it, a block that wants a new one, or comes
+    after its end, is for another run.
+    """
     check_id(mission_id, "The mission id")
     asked = config.environment().get("HOLDFAST_RUN")
     if run_id is not None:
@@ -109,7 +115,8 @@ def which_run(store: Store, mission_id: str, run_id: str | None, new: bool) -> s
         return asked if asked and _is_fork(store, check_id(asked, "HOLDFAST_RUN"), named) else named
     if asked:
         known = store.head(check_id(asked, "HOLDFAST_RUN"))
-        if known is not None and known.projection.mission_id == mission_id:
+        had = asked in _HAD and known is not None and (new or known.projection.status == FINISHED)
+        if known is not None and known.projection.mission_id == mission_id and not had:
             return asked
         if known is None and not new:
             return asked  # it has no log here, but may have left mirrors
@@ -119,6 +126,14 @@ def which_run(store: Store, mission_id: str, run_id: str | None, new: bool) -> s
             if shown.mission_id == mission_id and (shown.stop_reason is None or is_resumable(shown.stop_reason)):
                 return head.run_id
     return system.new_run_id()
+
+
+def _meant(options: Options, chosen: str, named: str | None) -> Options:
+    """What was said of the run that `holdfast resume` asked for is not said of another one."""
+    _HAD.add(chosen)
+    asked = config.environment().get("HOLDFAST_RUN")
+    approved = options.approved if asked in (None, "", chosen) else None
+    return options._replace(recover=chosen in (named, asked), approved=approved)
 
 
 def _is_fork(store: Store, asked: str, named: str) -> bool:

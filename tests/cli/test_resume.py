@@ -545,3 +545,49 @@ def test_a_command_without_the_two_dashes_is_not_understood(holdfast, make_run):
     make_run("run-1")
     answer = holdfast("resume", "run-1", "python", "x.py")
     assert answer.code == 64 and "holdfast resume --help" in answer.err
+
+
+# --- programs of several runs
+
+SEVERAL = """
+import os, sys
+import holdfast
+
+for item in ("one", "two", "three"):
+    with holdfast.run("items", new=True) as run:
+        run.step("work", lambda: print(item, flush=True))
+        if len(sys.argv) > 1:
+            os._exit(9)
+"""
+TWO = """
+import contextlib, os, sys
+import holdfast
+
+for mission in ("other", "main"):
+    with contextlib.suppress(KeyError), holdfast.run(mission) as run:
+        run.step("work", lambda: print(mission, flush=True))
+        if len(sys.argv) > 1:
+            raise KeyError
+"""
+
+
+@pytest.mark.parametrize("new", ["new=True", "new=False"])
+def test_a_program_of_several_runs_goes_on_with_the_one_and_does_the_others(holdfast, tmp_path, new):
+    program = tmp_path / "several.py"
+    program.write_text(SEVERAL.replace("new=True", new))
+    environ = holdfast.environment()
+    assert subprocess.run([sys.executable, program, "die"], env=environ, capture_output=True).stdout == b"one\n"
+    answer = holdfast("resume", "--", sys.executable, str(program))
+    assert (answer.code, answer.out) == (0, "two\nthree\n")
+    assert [run["status"] for run in holdfast("status", "--json").data["runs"]] == ["finished"] * 3
+
+
+def test_an_approval_is_for_the_run_that_was_asked_for_and_for_no_other_of_the_program(holdfast, tmp_path):
+    program = tmp_path / "two.py"
+    program.write_text(TWO)
+    environ = holdfast.environment()
+    assert subprocess.run([sys.executable, program, "die"], env=environ, capture_output=True).returncode == 0
+    plan = holdfast("resume", "main", "--plan", "--json").data["plan"]
+    answer = holdfast("resume", "main", "--approve", plan["plan_id"], "--", sys.executable, str(program))
+    assert (answer.code, answer.out) == (0, ""), answer.err
+    assert [run["status"] for run in holdfast("status", "--json").data["runs"]] == ["finished"] * 2
