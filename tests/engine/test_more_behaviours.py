@@ -153,6 +153,7 @@ def test_at_a_terminal_only_a_yes_accepts_other_inputs(tmp_path, typed, goes_on)
 
 ASKING = """
 import sys
+import time
 import holdfast
 with holdfast.run("m", store=sys.argv[1], run_id="run-1") as run:
     print("said", run.ask("Publish?", ["yes", "no"], timeout=1.5, default="no"), run.state.questions["Publish?"].expired)
@@ -165,3 +166,42 @@ with holdfast.run("m", store=sys.argv[1], run_id="run-1") as run:
 def test_a_question_at_a_terminal_waits_no_longer_than_it_was_told_to(tmp_path, typed, said):
     code, heard_there = at_a_terminal(str(tmp_path / "holdfast.db"), typed, ASKING)
     assert code == 0 and said in heard_there, heard_there
+
+
+DEAF = """
+import os, sys, time
+import holdfast
+with holdfast.run("m", store=sys.argv[1], run_id="run-1", inputs={"n": int(sys.argv[2])}) as run:
+    run.step("a", lambda: 1)
+    print("here", flush=True)
+    while sys.argv[3:] and os.isatty(0):
+        time.sleep(0.01)
+    run.ask("Publish?", ["yes", "no"])
+"""
+
+
+@pytest.mark.parametrize("stderr", ["a pipe that nobody reads", "/dev/full", "closed"])
+def test_that_nobody_hears_what_is_told_changes_nothing_of_how_a_run_ends(tmp_path, stderr):
+    read, write = os.pipe()
+    os.close(read)
+    words = [sys.executable, "-c", DEAF, str(tmp_path / "holdfast.db")]
+    command = {"closed": ["sh", "-c", 'exec "$@" 2>&-', "sh"]}.get(stderr, [])
+    with open("/dev/full" if stderr == "/dev/full" else write, "w") as nobody:
+        ends = [
+            subprocess.run([*command, *words, n], env=CLEAN, stdin=subprocess.DEVNULL, stderr=nobody, timeout=30)
+            for n in ("1", "2")
+        ]
+    expected = [stops.exit_code("awaiting_answer"), stops.exit_code("input_changed")]
+    assert [end.returncode for end in ends] == expected
+    with closing(app.open_store(str(tmp_path / "holdfast.db"))) as store:
+        assert [record.kind for record in store.read("run-1")][-2:] == ["drift_found", "run_stopped"]
+
+
+def test_a_terminal_that_is_gone_when_it_is_asked_has_not_answered(tmp_path):
+    leader, follower = pty.openpty()
+    words = [sys.executable, "-c", DEAF, str(tmp_path / "holdfast.db"), "1", "wait"]
+    with subprocess.Popen(words, stdin=follower, stdout=subprocess.PIPE, stderr=follower, env=CLEAN) as process:
+        os.close(follower)
+        assert process.stdout.readline() == b"here\n"
+        os.close(leader)
+    assert process.returncode == stops.exit_code("awaiting_answer")

@@ -1,4 +1,7 @@
-"""Asking and telling the person at the terminal, if there is one. Questions go to stderr; silence is never a yes."""
+"""Asking and telling the person at the terminal, if there is one. Questions go to stderr; silence is never a yes.
+
+Whether anybody hears us decides nothing: what is told is in the log, and who cannot be asked has not answered.
+"""
 
 from __future__ import annotations
 
@@ -39,10 +42,9 @@ def prompt(question: str, choices: Sequence[str], seconds: float | None = None) 
 
 
 def _line(question: str, end: float | None = None) -> str | None:
-    _write(question, "")
     try:
-        said = sys.stdin.readline() if end is None or _is_typed(end) else ""
-    except ValueError:
+        said = sys.stdin.readline() if _write(question, "") and (end is None or _is_typed(end)) else ""
+    except (OSError, ValueError):
         return None
     return said if said else None
 
@@ -54,7 +56,13 @@ def _is_typed(end: float) -> bool:
     return bool(select([sys.stdin], [], [], max(0.0, end - time.monotonic()))[0])
 
 
-def _write(text: str, end: str) -> None:
-    if sys.stderr is not None:
+def _write(text: str, end: str) -> bool:
+    """False: it is closed, a pipe that nobody reads, a full disk or a terminal that is gone."""
+    if sys.stderr is None:
+        return False
+    try:
         sys.stderr.write("".join(char if char.isprintable() else "?" for char in text) + end)
         sys.stderr.flush()
+    except (OSError, ValueError):
+        return False
+    return True
