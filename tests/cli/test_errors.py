@@ -305,6 +305,15 @@ def test_output_that_goes_nowhere_is_no_success(holdfast, make_run, command, rea
     assert done.stderr and "Traceback" not in done.stderr
 
 
+@pytest.mark.parametrize("command", ["log nobody", "log nobody --json", "resume nobody -- true"])
+@pytest.mark.parametrize("stderr", ["2>/dev/full", "2>&-", "2>&1 >/dev/null | true"])
+def test_an_error_that_nobody_hears_has_its_exit_code_all_the_same(holdfast, make_run, command, stderr, tmp_path):
+    make_run("run-1")
+    line = f"{{ sleep 0.3; {sys.executable} -m holdfast {command}; echo $? >&7; }} 7>{tmp_path / 'code'} {stderr}"
+    subprocess.run(["/bin/sh", "-c", line], env=holdfast.environment(), stdout=subprocess.DEVNULL, check=True)
+    assert (tmp_path / "code").read_text() == f"{stops.exit_code('not_found')}\n"
+
+
 def test_an_export_whose_reader_goes_away_is_no_success(holdfast, make_run):
     make_run("run-1", steps=2000)
     process = holdfast.start("export", "run-1", "-")

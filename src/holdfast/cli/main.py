@@ -87,9 +87,12 @@ def report(error: Exception, arguments: Sequence[str]) -> int:
     code = stops.exit_code(named.reason)
     if isinstance(error, OSError) and error.filename is None:
         leave_quietly()  # what it could not write is still in its buffer
-    tell(named, as_json)
-    if os.environ.get("HOLDFAST_DEBUG") == "1":
-        sys.excepthook(type(error), error, error.__traceback__)
+    try:
+        tell(named, as_json)
+        if os.environ.get("HOLDFAST_DEBUG") == "1":
+            sys.excepthook(type(error), error, error.__traceback__)
+    except OSError:
+        leave_quietly(sys.stderr)  # nobody hears it; what went wrong is still told by the exit code
     if as_json:
         problem = {"reason": named.reason, "message": str(named), "advice": named.advice, "exit_code": code}
         emit({"error": problem}, in_a_line=not IN_LINES.isdisjoint(arguments[:1]))
