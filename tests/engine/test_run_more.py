@@ -841,3 +841,19 @@ def test_a_stop_passes_from_a_worker_to_its_pool():
     stop = Stopped("run-1", "effect_unknown", ("effect x",))
     again = pickle.loads(pickle.dumps(stop))
     assert (again.code, str(again), vars(again)) == (stop.code, str(stop), vars(stop))
+
+
+def test_the_stop_of_a_run_within_is_told_once_and_is_on_record_where_it_ended_the_outer_one(place):
+    told = []
+
+    def child():
+        with holdfast.run("child", store=place, run_id="run-2", tell=told.append) as inner:
+            inner.ask("Publish?", ["yes", "no"])
+
+    with pytest.raises(Stopped) as stopped, opened(place, tell=told.append) as run:
+        run.step("child", child)
+    assert (stopped.value.run_id, stopped.value.reason) == ("run-2", "awaiting_answer")
+    assert told == [str(stopped.value)]
+    rest = state_of(place)
+    assert (rest.status, rest.stop_reason) == ("stopped", "interrupted")
+    assert "run-2 stopped: awaiting_answer" in rest.diagnosis

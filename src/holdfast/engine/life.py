@@ -166,10 +166,10 @@ class Life:
             except Stopped as stop:
                 book.options.tell(str(stop))
                 raise
-        elif book.state.status == RUNNING and not isinstance(error, Stopped):
-            yield from book.stop(reason_of(error), book.said(error))
-        if isinstance(error, Stopped):
+        elif isinstance(error, Stopped) and error.run_id == book.log.run_id:
             book.options.tell(str(error))
+        elif book.state.status == RUNNING:  # the stop of a run within this one, too: that has told of itself alone
+            yield from book.stop(reason_of(error), book.said(error))
         if book.state.heard > self._heard_before:
             book.log.store.drop_messages(book.log.lease, book.state.heard)
 
