@@ -448,6 +448,37 @@ def test_121_threads_with_one_key_do_it_exactly_once(place):
     assert Counter(kinds(place))[e.EffectStarted] == 1
 
 
+def test_121_an_effect_within_one_of_its_key_is_refused_and_does_not_wait_for_itself(place):
+    refused = []
+
+    def inner(run):
+        return run.effect("ship", lambda: "shipped", policy="idempotent", key="order-5")
+
+    def ordinary():
+        with holdfast.run("m", store=place) as run:
+            run.effect("pay", lambda: run.step("at once", lambda: inner(run)), policy="idempotent", key="order-5")
+
+    async def later():
+        async with holdfast.arun("m", store=place, new=True) as run:
+
+            async def both():
+                await asyncio.gather(inner(run))
+
+            await run.effect("pay", both, policy="idempotent", key="order-5")
+
+    def tried(work):
+        try:
+            work()
+        except holdfast.HoldfastError as error:
+            refused.append(str(error))
+
+    for work in (ordinary, lambda: asyncio.run(later())):
+        thread = threading.Thread(target=tried, args=[work], daemon=True)
+        thread.start()
+        thread.join(10)
+    assert len(refused) == 2 and all("it would wait for itself" in said for said in refused), refused
+
+
 def test_121_what_knows_of_the_effects_is_one_also_for_who_asks_for_it_while_it_is_made(store, monkeypatch):
     part, asked = run_module._part, []
 

@@ -37,7 +37,8 @@ LONGEST_NAME = 200
 _NAMES = f"A name is 1 to {LONGEST_NAME} printable characters."
 NOTHING_NEW = "it is finished, and its code now asks for something that it did not do"
 INSIDE: ContextVar[list[str] | None] = ContextVar("holdfast_inside", default=None)  # names claimed in this attempt
-WITHIN: ContextVar[tuple[Any, str] | None] = ContextVar("holdfast_within", default=None)  # a book, and what it executes
+# a book, what it executes, and the same of what that is executed in
+WITHIN: ContextVar[tuple[Any, str, Any] | None] = ContextVar("holdfast_within", default=None)
 _OWN_FILES = __file__.rpartition("book.py")[0]
 _CALLERS = tuple(os.path.join(os.path.dirname(os.__file__), part) for part in ("concurrent", "asyncio", "threading.py"))
 
@@ -167,6 +168,13 @@ class Book:
         found = WITHIN.get()
         return found[1] if found is not None and found[0] is self else None
 
+    def executes(self, name: str) -> bool:
+        """Whether what calls this is, however deep, in the code of that step or effect."""
+        found = WITHIN.get()
+        while found is not None and found[:2] != (self, name):
+            found = found[2]
+        return found is not None
+
     @contextmanager
     def trying(self) -> Iterator[None]:
         """An attempt that may fail and be made again: the names that its code claimed are free again then."""
@@ -259,7 +267,8 @@ class Within:
     __slots__ = ("_here", "_outer")
 
     def __init__(self, book: Book, name: str) -> None:
-        self._here, self._outer = (book, name), WITHIN.get()
+        self._outer = WITHIN.get()
+        self._here = book, name, self._outer
 
     def __enter__(self) -> None:
         WITHIN.set(self._here)

@@ -83,8 +83,11 @@ class Effects:
         if self._budgets.limited:
             yield from self._budgets.check()
         deed = self._deed(name, act, args, kwargs, policy, key, probe)
-        while self._doing.setdefault(deed.key, deed) is not deed:
+        while (other := self._doing.setdefault(deed.key, deed)) is not deed:
             # somebody else in this process is at the same effect, or an earlier try of the step around it still is
+            if book.executes(other.name):
+                told = f"Effect {name} has the key of effect {other.name} around it: it would wait for itself."
+                raise UsageError(told, advice="Give it another key.")
             yield partial(book.sleep, _TURN)
             yield from book.boundary()
         try:

@@ -165,7 +165,9 @@ class Run(LiveRun):
         outer = WITHIN.get()
         try:
             try:
-                WITHIN.set((self._book, name))  # as `Within` does it, with nothing called: every step comes by here
+                WITHIN.set(
+                    (self._book, name, outer)
+                )  # as `Within` does it, with nothing called: every step comes by here
                 value = work(*args, **kwargs)
                 form = forms.result(f"step {name}", value, this.declared)
             except Exception as error:
