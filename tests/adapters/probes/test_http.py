@@ -292,6 +292,14 @@ def test_bad_methods_and_headers_are_refused(shop):
     assert shop.requests == []
 
 
+def test_what_a_request_is_made_of_is_looked_at_before_it_is_sent(shop):
+    with pytest.raises(UsageError, match="bytes, not a str") as refused:
+        HttpRequest("POST", shop.url, "text")
+    assert "encode" in refused.value.advice
+    with pytest.raises(UsageError, match="303 is no list of statuses"):
+        HttpRequest("POST", shop.url, b"", accept=303)
+
+
 def test_its_arguments_identify_it_without_its_secrets(order):
     check_plain(order.arguments)
     other = HttpRequest(order.method, order.url, BODY, {**order.headers, "Authorization": "Bearer new"})

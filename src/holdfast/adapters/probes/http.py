@@ -13,7 +13,7 @@ import re
 import socket
 import ssl
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
@@ -21,7 +21,7 @@ from urllib.parse import SplitResult, quote, urlsplit
 
 from holdfast.adapters.probes.common import EffectError, check_key, sure
 from holdfast.core.canonical import digest
-from holdfast.core.errors import UsageError
+from holdfast.core.errors import UsageError, shown
 from holdfast.core.named import NamedTuple
 from holdfast.core.stops import snippet
 from holdfast.core.values import Answer
@@ -90,6 +90,13 @@ class HttpRequest:
             raise UsageError(f"{self.method!r:.40} is not an HTTP method.", advice="Use POST, PUT, PATCH or DELETE.")
         if KEY_HEADER.lower() in map(str.lower, self.headers):
             raise UsageError(f"The header {KEY_HEADER} is sent by itself.", advice="Leave it out of the headers.")
+        if not isinstance(self.body, (bytes, bytearray, memoryview)):
+            raise UsageError(
+                f"The body of a request is bytes, not a {type(self.body).__name__}.",
+                advice="Encode text yourself, as in text.encode().",
+            )
+        if not isinstance(self.accept, Collection):
+            raise UsageError(f"{shown(self.accept, 40)} is no list of statuses.", advice="Write accept=(303,).")
         for url in (self.url, self.probe_url or self.url):
             check_url(url)
 
