@@ -123,6 +123,21 @@ def test_a_role_with_the_name_of_the_schema_does_not_bring_its_tables_into_the_s
     PostgresStore(url).close()
 
 
+@pytest.mark.parametrize("said_by", ["the database", "the statements of the user"])
+def test_several_events_of_one_append_come_back_as_they_were_whatever_a_backslash_means(url, said_by):
+    """The driver writes a list of bytes otherwise where the server takes a backslash in a literal for an escape."""
+    if said_by == "the database":
+        sql(url, f"alter database {url.rpartition('/')[2]} set standard_conforming_strings = off")
+    with PostgresStore(url) as store:
+        log = begun(store)
+        log.record(NoteRecorded(text="one"), NoteRecorded(text="a \\ and a ' too"))
+        changed = "select set_config('standard_conforming_strings', 'off', true)"
+        log.transact(lambda lent: [lent.execute(changed), NoteRecorded(text="three"), NoteRecorded(text="four")][1:])
+        log.record(NoteRecorded(text="five"), NoteRecorded(text="six"))
+        assert [record.seq for record in store.read("run-1")] == [1, 2, 3, 4, 5, 6, 7]
+        assert verify_run(store, "run-1").findings == ()
+
+
 @pytest.mark.parametrize(
     "statement",
     [

@@ -18,7 +18,7 @@ from psycopg.pq.abc import PGconn, PGresult
 from holdfast.core.named import NamedTuple
 from holdfast.stores.postgres_link import PatientConnection
 
-_NAMED = re.compile(r"%\((\w+)\)s")
+_NAMED = re.compile(r"%\((\w+)\)[sb]")
 _BINARY = 1
 
 

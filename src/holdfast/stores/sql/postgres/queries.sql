@@ -83,8 +83,8 @@ with moved as (
 )
 insert into events (run_id, seq, part, kind, version, at, op, hash, body)
 select run_id, %(expected)s + place, part, kind, version, at, op, hash, body
-from moved, unnest(%(kinds)s::text[], %(versions)s::integer[], %(ats)s::text[], %(ops)s::bytea[], %(parts)s::integer[],
-                   %(hashes)s::bytea[], %(bodies)s::text[])
+from moved, unnest(%(kinds)s::text[], %(versions)s::integer[], %(ats)s::text[], %(ops)b::bytea[], %(parts)s::integer[],
+                   %(hashes)b::bytea[], %(bodies)s::text[])
     with ordinality as record (kind, version, at, op, part, hash, body, place)
 
 -- why an append moved nothing: where the run is, whether these very records are there, whether the operation is used
