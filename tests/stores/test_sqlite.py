@@ -807,3 +807,22 @@ def test_a_store_that_cannot_be_read_is_named_and_not_its_copy(indexless, tmp_pa
     with pytest.raises(StoreReadOnly, match="holdfast"):
         open_at(tmp_path, read_only=True)
     assert list(indexless.iterdir()) == []
+
+
+def test_a_path_that_is_too_long_for_a_database_is_called_that(tmp_path):
+    folder = tmp_path
+    while len(os.fsencode(folder)) < sqlite_file.LONGEST_PATH:
+        folder /= "x" * 60
+    with pytest.raises(StoreUnreadable, match="its path is too long") as refused:
+        SqliteStore(folder / "holdfast.db", boot_id="boot-1")
+    assert refused.value.advice.endswith("480 bytes.")
+    kept = os.path.join(tmp_path, *["x" * 60] * ((480 - len(os.fsencode(tmp_path)) - 40) // 61))
+    rest = sqlite_file.LONGEST_PATH - len(os.fsencode(kept)) - len("/.db")
+    SqliteStore(os.path.join(kept, "y" * rest + ".db"), boot_id="boot-1").close()
+
+
+def test_a_file_in_the_place_of_the_folder_is_named(tmp_path):
+    (tmp_path / "file").write_text("mine")
+    with pytest.raises(StoreForeign, match="a file stands where its folder would be"):
+        SqliteStore(tmp_path / "file" / "holdfast" / "holdfast.db", boot_id="boot-1")
+    assert (tmp_path / "file").read_text() == "mine"

@@ -38,6 +38,7 @@ SAFE_SQLITE = (3, 51, 3)
 WAL_PAGES = 1000
 _WAL_HEADER = 32
 WAL_KEEP_BYTES = 64 * 1024 * 1024
+LONGEST_PATH = 480  # bytes: SQLite opens no path above 512, and names its files beside ours
 FINGERPRINTS = {
     1: "f528d7d2a844155dc854f80abfde4b63303a7660627cfee503a017aa67cb59ac",
     2: "8b22eb0695ea04f0933689e58f358e033b420000656aadd9ee834f3c706bb9b6",
@@ -361,6 +362,9 @@ OF_THE_FILE = tuple(kind for kind, _, _ in _DOORS)
 
 def translate(error: Exception, path: str) -> HoldfastError:
     """The Holdfast error for what SQLite or the system said."""
+    if isinstance(error, apsw.CantOpenError) and len(os.fsencode(path)) > LONGEST_PATH:
+        advice = f"Point HOLDFAST_STORE at a place whose path has at most {LONGEST_PATH} bytes."
+        return StoreUnreadable(path, "its path is too long for SQLite", advice=advice)
     for kind, ours, problem in _DOORS:
         if isinstance(error, kind):
             return ours(path, f"{problem} ({error})")  # type: ignore[call-arg]
@@ -377,4 +381,6 @@ def from_os(error: OSError, path: str) -> StoreError:
         return StoreReadOnly(where, f"the place cannot be written ({error.strerror})")
     if error.errno == 40:
         return StoreForeign(where, "the file is a symbolic link")
+    if error.errno == 20:
+        return StoreForeign(where, "a file stands where its folder would be")
     return StoreBroken(where, f"an input or output error ({error.strerror})")
