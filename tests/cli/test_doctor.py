@@ -66,6 +66,30 @@ def test_files_that_others_may_read_are_named(holdfast, make_run):
     assert f"chmod 600 '{holdfast.place}'" in out
 
 
+@pytest.mark.parametrize(
+    ("mode", "sentence", "fix"),
+    [
+        (0o755, "Only you may read the store.", ""),
+        (0o777, "Others may use {folder} (mode 777).", "chmod 700 '{folder}'"),
+        (
+            0o1777,
+            "The folder {folder} is shared: others may keep files there, too. Keep the store in one of your own.",
+            "",
+        ),
+    ],
+)
+def test_a_folder_that_is_not_ours_is_named_if_others_may_write_it_and_a_shared_one_stays_shared(
+    holdfast, tmp_path, mode, sentence, fix
+):
+    folder = tmp_path / "shared"
+    folder.mkdir()
+    with closing(app.open_store(str(folder / "runs.db"))):
+        folder.chmod(mode)
+    answer = holdfast("doctor", "--json", HOLDFAST_STORE=str(folder / "runs.db"))
+    said = next(one for one in answer.data["findings"] if one["check"] == "modes")
+    assert (said["sentence"], said["fix"]) == (sentence.format(folder=folder), fix.format(folder=folder))
+
+
 @pytest.mark.parametrize("end", ["", "-witness"])
 def test_a_file_that_its_owner_may_not_write_is_named(holdfast, make_run, end):
     make_run("run-1")

@@ -49,8 +49,13 @@ def modes(place: str) -> tuple[tuple[str, int], ...]:
     """Path and mode of the store's files and of its folder; a folder that is not ours counts only if others may write."""
     folder = os.path.dirname(place)
     found = [(path, _mode(path)) for path in (folder, *(place + end for end in FILES))]
-    hidden = 0 if os.path.basename(folder) in OURS else 0o055
-    return tuple((path, mode & ~hidden if path == folder else mode) for path, mode in found if mode)
+    is_ours = os.path.basename(folder) in OURS
+    return tuple((path, mode) for path, mode in found if mode and (is_ours or path != folder or _is_open(mode)))
+
+
+def _is_open(mode: int) -> bool:
+    """Whether others may write it, or its owner may not."""
+    return bool(mode & 0o022 or 0o700 & ~mode)
 
 
 def _mode(path: str) -> int:

@@ -137,6 +137,10 @@ def modes(seen: Seen) -> Iterator[Finding]:
     """Nobody else may read the files, nobody else may write the folder; and you may do both."""
     wrong = [(path, mode, wanted) for path, mode in seen.modes if (wanted := rights(mode)) & ~mode or mode & 0o077]
     for path, mode, wanted in wrong:
+        if mode & 0o1000:
+            shared = f"The folder {path} is shared: others may keep files there, too. Keep the store in one of your own."
+            yield Finding("modes", WARN, shared)
+            continue
         who = "Others may use" if mode & 0o077 else "You may not change"
         yield Finding("modes", WARN, f"{who} {path} (mode {mode & 0o777:o}).", f"chmod {wanted:o} {quoted(path)}")
     if seen.modes and not wrong:
