@@ -857,3 +857,20 @@ def test_the_stop_of_a_run_within_is_told_once_and_is_on_record_where_it_ended_t
     rest = state_of(place)
     assert (rest.status, rest.stop_reason) == ("stopped", "interrupted")
     assert "run-2 stopped: awaiting_answer" in rest.diagnosis
+
+
+def test_the_end_of_an_iterator_reaches_the_caller_as_what_it_is_whichever_try_it_was(place):
+    def nothing_left():
+        return next(iter(()))
+
+    for _ in range(2):
+        with pytest.raises(StopIteration), opened(place) as run:
+            run.step("next", nothing_left)
+    with pytest.raises(StopIteration), opened(place) as run:
+        run.effect("take", nothing_left, policy="idempotent")
+    with pytest.raises(RuntimeError, match="of its own"), opened(place) as run:
+        run.step("other", own_trouble, retry=2)
+
+
+def own_trouble():
+    raise RuntimeError("of its own") from StopIteration()

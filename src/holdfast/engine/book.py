@@ -313,17 +313,23 @@ def _shown(place: Place) -> str:
 
 def drive(part: Part) -> Any:
     """Run a part to its end, calling what it asks for."""
+    ended: StopIteration | None = None
     try:
         todo = next(part)
         while True:
             try:
                 value = todo()
             except BaseException as error:  # noqa: BLE001 - it belongs to the part, which may know what to do
+                ended = error if isinstance(error, StopIteration) else None
                 todo = part.throw(error)
             else:
                 todo = part.send(value)
     except StopIteration as end:
         return end.value
+    except RuntimeError as error:
+        if ended is not None and error.__cause__ is ended:
+            raise ended from None  # no generator lets it through, and it is the caller's own
+        raise
 
 
 def reason_of(error: BaseException) -> str:

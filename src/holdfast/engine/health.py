@@ -138,7 +138,9 @@ def modes(seen: Seen) -> Iterator[Finding]:
     wrong = [(path, mode, wanted) for path, mode in seen.modes if (wanted := rights(mode)) & ~mode or mode & 0o077]
     for path, mode, wanted in wrong:
         if mode & 0o1000:
-            shared = f"The folder {path} is shared: others may keep files there, too. Keep the store in one of your own."
+            shared = (
+                f"The folder {path} is shared: others may keep files there, too. Keep the store in one of your own."
+            )
             yield Finding("modes", WARN, shared)
             continue
         who = "Others may use" if mode & 0o077 else "You may not change"
