@@ -753,6 +753,22 @@ def test_an_effect_that_was_done_is_not_done_again_for_other_arguments_without_a
     assert [order for order, _ in world.done] == [5, 6]
 
 
+def test_another_key_for_the_same_arguments_is_called_that(face, store):
+    world = Outside()
+    crash_after(face, store, lambda run: run.effect("pay", world.act, 5, key="order-{order}"))
+    with pytest.raises(holdfast.Stopped, match="pay: arguments; its key: order-5 -> o-5") as stop:
+        face(store, "pay", face.act(world), 5, key="o-{order}")
+    assert stop.value.reason == "input_changed" and len(world.done) == 1
+
+
+def test_an_open_effect_with_another_key_for_the_same_arguments_is_called_that(face, store):
+    world = Outside()
+    crashed(face, store, world, True)
+    with pytest.raises(holdfast.Stopped, match="its key is o-5 now") as stop:
+        face(store, "pay", face.act(world), 5, key="o-{order}")
+    assert stop.value.reason == "effect_unknown" and len(world.done) == 1
+
+
 def test_an_open_effect_is_settled_before_it_is_done_with_other_arguments(face, store):
     world = Outside()
     crashed(face, store, world, True, key=None)

@@ -40,6 +40,8 @@ class Deed(Protocol):
     @property
     def name(self) -> str: ...
     @property
+    def key(self) -> str: ...
+    @property
     def arguments(self) -> Any: ...
     @property
     def arguments_hash(self) -> str: ...
@@ -65,8 +67,12 @@ class Drifting:
             yield from self.met("code", this.name, known.code_hash, code, [f"the source of step {this.name} changed"])
         return False
 
-    def of_effect(self, this: Deed, known: EffectState) -> Part:
-        """It was done with other arguments. Returns if it may be done with these as well."""
+    def of_effect(self, this: Deed, known: EffectState, key: str) -> Part:
+        """It was done with other arguments, or under another key. Returns if it may be done with these as well."""
+        if known.arguments_hash == this.arguments_hash:
+            lines = [f"its key: {key} -> {this.key}"]
+            yield from self.met("arguments", this.name, digest_of(key), digest_of(this.key), lines)
+            return
         lines = changed_lines(self._as_kept(self._given_before(known.seq)), self._as_kept(this.arguments))
         yield from self.met("arguments", this.name, known.arguments_hash, this.arguments_hash, lines)
 

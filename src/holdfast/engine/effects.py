@@ -208,13 +208,14 @@ class Effects:
         if known is None or known.status in FREE:
             return
         if known.status not in OPEN:
-            yield from self._drifting.of_effect(deed, known)
+            yield from self._drifting.of_effect(deed, known, key)
         elif known.policy in HARMLESS:
             evidence = "it is given something else now, and leaves no trace"
             settled = EffectSettled(effect_key=key, settled_as="abandoned", evidence=evidence, by="policy")
             yield partial(self._book.record, settled)
         else:
-            evidence = "it is given something else now"
+            same = known.arguments_hash == deed.arguments_hash
+            evidence = f"its key is {deed.key} now" if same else "it is given something else now"
             raise (yield from self._book.stop("effect_unknown", *evidence_of(key, known), evidence))
 
     def _same(self, deed: Deed, known: EffectState) -> Part:
