@@ -48,6 +48,10 @@ def findings(place):
         lambda run: run.ask("Which?", [1, 2, 3]),
         lambda run: run.ask("Which?", ["one", ""]),
         lambda run: run.ask(5, ["one"]),
+        lambda run: run.ask("Which?", {"one", "two"}),
+        lambda run: run.ask("Which?", (word for word in ("one", "two"))),
+        lambda run: run.stop(5),
+        lambda run: run.sleep(100, name="nap", stay=0, reason=5),
     ],
 )
 def test_what_is_no_text_is_refused_and_the_log_can_still_be_read(place, tell):

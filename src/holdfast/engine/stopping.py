@@ -10,6 +10,7 @@ from typing import Any
 
 from holdfast.core.errors import HoldfastError
 from holdfast.core.events import RunStopped
+from holdfast.core.plain import check_text
 from holdfast.core.stops import diagnose, exit_code, is_resumable
 
 
@@ -63,4 +64,5 @@ class NameClash(HoldfastError):
 
 
 def stopped(reason: str, *evidence: str) -> RunStopped:
+    check_text("The reason of a stop", reason)
     return RunStopped(reason=reason, diagnosis=diagnose(reason, evidence).diagnosis, evidence=evidence)

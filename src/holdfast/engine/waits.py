@@ -156,7 +156,8 @@ def _can_answer(known: QuestionState, text: str) -> bool:
 
 
 def _check_choices(choices: Sequence[object], default: str | None) -> None:
-    if isinstance(choices, str) or not all(isinstance(choice, str) and choice for choice in choices):
+    is_list = isinstance(choices, Sequence) and not isinstance(choices, str)  # a set has another order in every process
+    if not is_list or not all(isinstance(choice, str) and choice for choice in choices):
         raise UsageError("The choices of a question are a list of texts.", advice="Write ['yes', 'no'].")
     if default is not None and choices and default not in choices:
         raise UsageError(f"The default {default!r:.80} is not one of the choices.")
