@@ -40,9 +40,11 @@ class AmbiguousRun(UsageError):
         self.candidates = candidates
 
 
-def open_store(place: str | None = None, *, read_only: bool = False, environ: Mapping[str, str] | None = None) -> Store:
+def open_store(
+    place: str | os.PathLike[str] | None = None, *, read_only: bool = False, environ: Mapping[str, str] | None = None
+) -> Store:
     """The store at `place` (a file, a folder or an address), else the one that belongs to where we are."""
-    return open_configured(config.load(place, environ), read_only=read_only)
+    return open_configured(config.load(None if place is None else os.fspath(place), environ), read_only=read_only)
 
 
 def open_configured(where: config.Config, *, read_only: bool = False) -> Store:

@@ -5,6 +5,7 @@ The composition of a live run; decides only which run is meant. What the environ
 
 from __future__ import annotations
 
+import os
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager, nullcontext
 from importlib import import_module
@@ -45,7 +46,7 @@ def run(
     inputs: Mapping[str, Any] | None = None,
     run_id: str | None = None,
     new: bool = False,
-    store: Store | str | None = None,
+    store: Store | str | os.PathLike[str] | None = None,
     title: str = "",
     strictness: Strictness | str | None = None,
     policies: Mapping[str, Policy] | None = None,
@@ -73,7 +74,7 @@ async def arun(
     inputs: Mapping[str, Any] | None = None,
     run_id: str | None = None,
     new: bool = False,
-    store: Store | str | None = None,
+    store: Store | str | os.PathLike[str] | None = None,
     title: str = "",
     strictness: Strictness | str | None = None,
     policies: Mapping[str, Policy] | None = None,
@@ -148,7 +149,8 @@ def _is_fork(store: Store, asked: str, named: str) -> bool:
     return origin == named
 
 
-def _store(store: Store | str | None) -> Any:
+def _store(store: Store | str | os.PathLike[str] | None) -> Any:
+    store = os.fspath(store) if isinstance(store, os.PathLike) else store
     points = _kill_points(config.environment())
     if points is not None:
         return points.instead_of(store, lambda: app.open_store(points.place))

@@ -874,3 +874,10 @@ def test_the_end_of_an_iterator_reaches_the_caller_as_what_it_is_whichever_try_i
 
 def own_trouble():
     raise RuntimeError("of its own") from StopIteration()
+
+
+def test_a_store_is_named_by_a_path_of_any_kind(place):
+    with opened(pathlib.Path(place)) as run:
+        assert run.step("a", lambda: 1) == 1
+    with holdfast.open_store(pathlib.Path(place), read_only=True) as store:
+        assert [head.run_id for head in store.heads()] == ["run-1"]
