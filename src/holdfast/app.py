@@ -183,9 +183,10 @@ def record(run_id: str, *events: Event, place: str | None = None) -> RunState:
 def set_witness_aside(where: config.Config) -> list[str]:
     """Move the witness away, so that the next writer makes a new one from the log; the old one is kept beside it.
 
-    With the database gone, its pages go the same way: they belong to no other one.
+    With the database gone or emptied, what is left of it goes the same way: its pages belong to no other one.
     """
-    ends = () if where.on_server else ("-witness",) if os.path.lexists(where.place) else ("-witness", "-wal")
+    is_there = not where.on_server and os.path.lexists(where.place) and os.path.getsize(where.place) > 0
+    ends = () if where.on_server else ("-witness",) if is_there else ("", "-witness", "-wal")
     mark = f"kept-{system.now()[:19].replace(':', '')}-{os.urandom(3).hex()}"
     moved = {path: f"{path}.{mark}" for end in ends if os.path.lexists(path := where.place + end)}
     for path, kept in moved.items():

@@ -215,6 +215,30 @@ def test_a_database_that_is_gone_beside_its_pages_and_its_witness_is_a_loss_and_
     assert holdfast("verify").code == 0
 
 
+def test_a_database_that_was_emptied_beside_its_pages_is_a_loss_and_no_command_takes_them_away(
+    holdfast, make_run, tmp_path
+):
+    place = holdfast.place
+    make_run("run-1", ending="stopped")
+    export = tmp_path / "run.jsonl"
+    assert holdfast("export", "run-1", str(export)).code == 0
+    place.write_bytes(b"")
+    left = {path.name: path.read_bytes() for path in place.parent.iterdir()}
+    for command in (["status"], ["log", "run-1"], ["verify"], ["doctor"], ["doctor", "--fix"], ["import", str(export)]):
+        answer = holdfast(*command)
+        assert {path.name: path.read_bytes() for path in place.parent.iterdir()} == left, command
+        assert answer.code == 101, command
+        assert "the database file is empty" in answer.out + answer.err
+    place.with_name(f"{place.name}-shm").unlink()
+    assert f"{place} has lost the end of its log" in holdfast("status").err
+    accepted = holdfast("doctor", "--fix", "--accept-loss", "--json")
+    assert accepted.code == 0
+    kept = {path.read_bytes() for path in place.parent.glob("*.kept-*")}
+    assert kept == {b"", left[f"{place.name}-wal"], left[f"{place.name}-witness"]}
+    assert holdfast("import", str(export)).code == 0
+    assert holdfast("verify").code == 0
+
+
 def test_a_witness_alone_and_pages_alone_are_remains_too(holdfast, make_run):
     place = holdfast.place
     make_run("run-1", ending="stopped")

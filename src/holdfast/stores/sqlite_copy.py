@@ -6,7 +6,16 @@ import os
 from contextlib import suppress
 
 from holdfast.core.errors import StoreError
-from holdfast.stores.sqlite_file import Outdated, Unfinished, from_os, has_pages, needs_copy, open_for_reading, stamp
+from holdfast.stores.sqlite_file import (
+    Outdated,
+    Unfinished,
+    check_emptied,
+    from_os,
+    has_pages,
+    needs_copy,
+    open_for_reading,
+    stamp,
+)
 
 
 def copy_if_needed(path: str, patience: float, is_last: bool) -> str | None:
@@ -14,6 +23,7 @@ def copy_if_needed(path: str, patience: float, is_last: bool) -> str | None:
 
     Then no other connection of this process may be open: closing a file that was copied would drop its locks.
     """
+    check_emptied(path)
     if needs_copy(path):
         return copy_aside(path)
     if is_last and has_pages(path):

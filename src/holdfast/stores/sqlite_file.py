@@ -24,6 +24,7 @@ from holdfast.core.errors import (
     StoreFull,
     StoreReadOnly,
     StoreUnreadable,
+    TailLost,
     UsageError,
 )
 from holdfast.core.named import NamedTuple
@@ -175,6 +176,7 @@ def migrate(connection: apsw.Connection, prove: Callable[[Tables], object]) -> N
 
 def open_for_writing(path: str, patience: float) -> tuple[apsw.Connection, int]:
     """The connection, and the version of the schema. An older one is not brought up to date before it is proven whole."""
+    check_emptied(path)
     connection = _guarded(path, _WRITE, patience)
     try:
         version = _identify(connection, path)
@@ -234,6 +236,7 @@ class Reader(NamedTuple):
 
 def open_for_reading(path: str, patience: float, *, beside_writer: bool = False) -> Reader:
     """Without a writer of our own beside it, it touches no byte of any file."""
+    check_emptied(path)
     rest = None if beside_writer else _at_rest(path)
     how = "" if beside_writer else "&readonly_shm=1" if rest is None else "&immutable=1"
     quoted = path.replace("%", "%25").replace("?", "%3f").replace("#", "%23")
@@ -267,6 +270,13 @@ def stamp(path: str) -> Stamp | None:
 def has_pages(path: str) -> bool:
     """Whether the write-ahead file holds pages."""
     return _at_rest(path) is None
+
+
+def check_emptied(path: str) -> None:
+    """Beside a database file of no length SQLite deletes the write-ahead file, even where it may only read."""
+    found = stamp(path)
+    if found is not None and found[1] == 0 and has_pages(path):
+        raise TailLost(path, "the database file is empty, though its pages can still be found")
 
 
 def needs_copy(path: str) -> bool:
