@@ -615,6 +615,55 @@ def test_a_private_key_block_goes_whole(name):
     assert REDACTOR.text(public) == public
 
 
+ROWS = {
+    "numbered": lambda at, line: f"{at:6}\t{line}",
+    "found": lambda at, line: f"keys/id_rsa:{at}:{line}",
+    "read by a tool": lambda at, line: f"{at:6}→{line}",
+    "taken away": lambda at, line: f"-{line}",
+    "quoted": lambda at, line: f"> {line}",
+    "a remark": lambda at, line: f"# {line}",
+    "of a container": lambda at, line: f"web_1  | {line}",
+    "with its time": lambda at, line: f"2026-01-02T03:04:05.123456789Z {line}",
+    "painted": lambda at, line: f"\x1b[32m{line}\x1b[0m",
+    "with the line ends of another system": lambda at, line: f"{at} {line}\r",
+}
+
+
+@pytest.mark.parametrize("row", ROWS.values(), ids=ROWS)
+@pytest.mark.parametrize("name", ["RSA ", "OPENSSH "])
+def test_a_private_key_whose_lines_stand_behind_something_goes_whole(name, row):
+    key = pem(name)
+    if name == "RSA ":  # encrypted
+        key = key.replace("-----\n", f"-----\nProc-Type: 4,ENCRYPTED\nDEK-Info: AES-128-CBC,{made(HEX, 32)}\n\n", 1)
+    shown = "\n".join(row(at, line) for at, line in enumerate(key.split("\n"), 1))
+    text = f"$ cat id_rsa\n{shown}\n{'the rest stays, also ' + made(HEX, 64)}\n"
+    parts = [line[-20:] for line in key.split("\n")[1:-1] if ":" not in line and line]
+    for form in (text, json.dumps(text), json.dumps(json.dumps(text))):
+        clean = REDACTOR.text(form)
+        assert "[redacted:private_key]" in clean
+        assert not [part for part in parts if part in clean]
+        assert f"the rest stays, also {made(HEX, 64)}" in clean
+        assert REDACTOR.text(clean) == clean
+        cut = REDACTOR.text(form[: len(form) // 2])
+        assert not [part for part in parts if part in cut]
+
+
+def test_a_percent_encoded_private_key_goes_whole():
+    for encode in (quote, quote_plus):
+        text = f"user=me&key={encode(pem(), safe='')}&end=1"
+        assert REDACTOR.text(text) == "user=me&key=[redacted:private_key]&end=1"
+
+
+def test_what_stands_behind_the_mention_of_a_private_key_stays():
+    begin = "-----BEGIN RSA PRIVATE" + " KEY-----"
+    for text in (
+        f"The file begins with `{begin}`.\nIts lines have 64 characters each, and commit {made(HEX, 40)} adds one.\n",
+        f'    if text.startswith("{begin}"):\n        return "a key"  # src/holdfast/core/secret_rules.py\n',
+        f"1: {begin}\n2: ...\n3: the end\n",
+    ):
+        assert REDACTOR.text(text) == text.replace(begin, "[redacted:private_key]")
+
+
 # --- what must stay ---
 
 UUID = "01890a5d-ac96-774b-bcce-b302099a8057"

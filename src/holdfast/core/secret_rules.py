@@ -138,10 +138,21 @@ TOKENS: tuple[TokenRule, ...] = (
     TokenRule("azure_client_secret", tuple(f"{n}Q~" for n in range(10)), "A-Za-z0-9_.~-", 31),
 )
 
+_PEM_HEAD = r"-----BEGIN[ +%][A-Z0-9 +%]*PRIVATE[ +%]"
 _PEM_NAME = r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----"
 _PEM_END = r"-----END [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----"
 _PEM_GAP = r"(?:[\s\"'+,;]|\\+[nrt]|\\)*"
 _PEM_LINE = r"(?:[A-Za-z0-9+/=]{16,}|[A-Z][A-Za-z-]{2,20}: [ -!#-\[\]-~]{0,100})"
+# The same lines behind something: a line number, the name of a file or container, a time, a sign of a diff or a quotation.
+_EOL = r"(?:\r?\n|(?:\\+r)?\\+n)"
+_SIGN = r"(?:[^\n\\]|\\+[tu])"
+_COLOUR = r"(?:\x1b|\\+u001[bB])\[[0-9;]*[mK]"
+_BEFORE = rf"(?:{_SIGN}{{0,60}}?(?:[^A-Za-z0-9+/=\n\\]|\\+t|\\+u[0-9a-fA-F]{{4}}|{_COLOUR}))?"
+_PAINT = rf"(?:{_COLOUR})*(?:\x1b\[?[0-9;]*$)?\r?"
+_PEM_TOP = rf"(?:{_EOL}{_BEFORE}[A-Z][A-Za-z-]{{2,20}}: {_SIGN}{{0,100}}){{0,4}}(?:{_EOL}{_SIGN}{{0,60}})?"
+_PEM_ROW = rf"{_EOL}{_BEFORE}[A-Za-z0-9+/=]{{60,}}{_PAINT}"
+_PEM_LAST = rf"(?:{_EOL}{_BEFORE}[A-Za-z0-9+/=]{{1,60}}{_PAINT}){{0,2}}{_EOL}{_BEFORE}{_PEM_END}"
+_PEM_CUT = rf"{_EOL}(?:{_BEFORE}[A-Za-z0-9+/=]{{0,76}}|{_SIGN}{{0,60}})$"
 _SCHEMES = "bearer|basic|token|apikey|api-key|key|negotiate|splunk|sso-key|bot|pat|jwt"
 _LONG_SCHEMES = "digest|hawk|oauth|aws4-hmac-sha256|signature|sharedkey|hmac-[a-z0-9]+"
 _SLASHES = r":(?:\\*/){2}"
@@ -152,10 +163,20 @@ _ARGUMENT = r"[^\s\"'\\]+"
 PHRASES: tuple[PhraseRule, ...] = (
     PhraseRule(
         "private_key",
-        r"-----BEGIN [A-Z0-9 ]*PRIVATE KEY",
+        _PEM_HEAD,
         rf"({_PEM_NAME}(?:{_PEM_GAP}{_PEM_LINE})*"
         rf"(?:{_PEM_GAP}[A-Za-z0-9+/=]{{0,64}}{_PEM_GAP}{_PEM_END}|{GAP}+[A-Za-z0-9+/=]{{1,15}}$)?)",
         ("-----BEGIN ",),
+    ),
+    PhraseRule(
+        "private_key",
+        _PEM_HEAD,
+        rf"({_PEM_NAME}{_PAINT}{_PEM_TOP}(?:{_PEM_ROW})+(?:{_PEM_LAST}|{_PEM_CUT})?)",
+    ),
+    PhraseRule(
+        "private_key",
+        _PEM_HEAD,
+        r"(-----BEGIN(?:\+|%20)[A-Z0-9+%]{0,60}PRIVATE(?:\+|%20)KEY[A-Za-z0-9+/=_.%-]*)",
     ),
     PhraseRule(
         "putty_key",

@@ -125,7 +125,7 @@ def _glance(values: Iterable[str]) -> str:
     words = [f"{head}{_begun(rule)}" for rule in TOKENS for head in rule.heads if head.isalpha()]
     names = f"{NAME}(?:{ASSIGN_END}|{PAIR_END})"
     tokens = "|".join([f"(?:{heads})[{ANY_TOKEN}]{{{_FEW}}}", *words])
-    phrases = [rule.trigger for rule in PHRASES]
+    phrases = dict.fromkeys(rule.trigger for rule in PHRASES)
     known = [lead.trigger for lead in _value_leads(values)]
     told = [names, FLAG_TRIGGER, secret_fields.FIELD_TRIGGER]
     return "|".join([tokens, *phrases, *known, *told, _ESCAPES, _HEADS.trigger()])
