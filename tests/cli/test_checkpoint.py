@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -88,6 +89,17 @@ def test_a_checkpoint_is_taken_shown_and_restored_beside_the_repository(repo, en
         assert file.read() == "not yet committed\n"
     assert not (repo / "new.txt").exists()
     assert "snapshot" in holdfast(repo, environ, "checkpoint", "--list")
+
+
+def test_a_checkpoint_is_shown_where_the_store_is_gone_and_what_is_none_is_said_to_be_missing_as_before(repo, environ):
+    holdfast(repo, environ, "init")
+    mark = told(repo, environ, "checkpoint", "before lunch")
+    assert "checkpoint" in holdfast_says(["show", "nowhere"], repo, environ).stderr
+    shutil.rmtree(repo / ".holdfast")
+    for name in (mark["checkpoint_id"], mark["checkpoint_id"][-8:]):
+        assert told(repo, environ, "show", name)["snapshot"] == mark["snapshot"]
+    assert "There is no store" in holdfast_says(["show", "nowhere"], repo, environ).stderr
+    assert not (repo / ".holdfast").exists()
 
 
 def test_a_milestone_is_committed_and_found_again_after_a_rebase(repo, environ):

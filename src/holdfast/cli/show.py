@@ -63,14 +63,14 @@ def command(run: str, thing: str | None, diff: bool, raw: bool, output: str | No
 
 
 def is_run(text: str) -> bool:
-    """Whether a run here is called that. What is no run may be a checkpoint; if it is that neither, so it is said."""
-    with app.reading() as store:
-        try:
+    """Whether a run here is called that. What is no run may be a checkpoint, which git keeps without a store, too."""
+    try:
+        with app.reading() as store:
             app.newest_run(store, text)
-        except NotFound:
-            if import_module("holdfast.cli.show_checkpoint").is_there(text):
-                return False
-            raise NotFound("run or checkpoint", text) from None
+    except NotFound as missing:
+        if import_module("holdfast.cli.show_checkpoint").is_there(text):
+            return False
+        raise NotFound("run or checkpoint", text) if missing.name == text else missing from None
     return True
 
 
