@@ -90,6 +90,18 @@ def test_a_folder_that_is_not_ours_is_named_if_others_may_write_it_and_a_shared_
     assert (said["sentence"], said["fix"]) == (sentence.format(folder=folder), fix.format(folder=folder))
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file to another user")
+def test_files_of_another_user_are_not_said_to_be_yours_alone(holdfast, make_run):
+    make_run("run-1")
+    os.chown(holdfast.place, 65534, 65534)
+    (said,) = [one for one in holdfast("doctor", "--json").data["findings"] if one["check"] == "modes"]
+    assert said["level"] == "warn"
+    assert said["sentence"].startswith(f"{holdfast.place} belongs to another user (uid 65534)")
+    os.chown(f"{holdfast.place}-witness", 65534, 65534)
+    (said,) = [one for one in holdfast("doctor", "--json").data["findings"] if one["check"] == "modes"]
+    assert " more belong to another user (uid 65534)" in said["sentence"]
+
+
 @pytest.mark.parametrize("end", ["", "-witness"])
 def test_a_file_that_its_owner_may_not_write_is_named(holdfast, make_run, end):
     make_run("run-1")

@@ -58,6 +58,21 @@ def _is_open(mode: int) -> bool:
     return bool(mode & 0o022 or 0o700 & ~mode)
 
 
+def foreign(place: str) -> tuple[tuple[str, int], ...]:
+    """What of the store belongs to another user, and to whom. A folder that is not ours may belong to anybody."""
+    folder = os.path.dirname(place)
+    ours = [folder] if os.path.basename(folder) in OURS else []
+    found = [(path, _owner(path)) for path in (*ours, *(place + end for end in FILES))]
+    return tuple((path, uid) for path, uid in found if uid not in (None, os.geteuid()))
+
+
+def _owner(path: str) -> int | None:
+    try:
+        return os.stat(path).st_uid
+    except OSError:
+        return None
+
+
 def _mode(path: str) -> int:
     try:
         return os.stat(path).st_mode

@@ -86,7 +86,7 @@ def look_around(where: config.Config) -> Seen:
     folder = os.path.dirname(where.place)
     space, kind = surroundings.free_bytes(folder), surroundings.filesystem(folder)
     modes, drafts = surroundings.modes(where.place), tuple(surroundings.drafts(where.place))
-    return Seen(where.place, app.now(), space, kind, modes, drafts)
+    return Seen(where.place, app.now(), space, kind, modes, drafts, surroundings.foreign(where.place))
 
 
 def exit_code(findings: list[Finding]) -> int:

@@ -51,6 +51,7 @@ class Seen(NamedTuple):
     filesystem: str | None = None
     modes: tuple[tuple[str, int], ...] = ()
     drafts: tuple[str, ...] = ()
+    foreign: tuple[tuple[str, int], ...] = ()
 
 
 Check = Callable[[Store, Seen], Iterator[Finding]]
@@ -145,7 +146,13 @@ def modes(seen: Seen) -> Iterator[Finding]:
             continue
         who = "Others may use" if mode & 0o077 else "You may not change"
         yield Finding("modes", WARN, f"{who} {path} (mode {mode & 0o777:o}).", f"chmod {wanted:o} {quoted(path)}")
-    if seen.modes and not wrong:
+    for path, uid in seen.foreign[:1]:
+        more = len(seen.foreign) - 1
+        said = f"and {more} more belong" if more else "belongs"
+        yield Finding(
+            "modes", WARN, f"{path} {said} to another user (uid {uid}), who may read the store and change it."
+        )
+    if seen.modes and not wrong and not seen.foreign:
         yield Finding("modes", OK, "Only you may read the store.")
 
 
