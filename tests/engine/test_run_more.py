@@ -274,6 +274,7 @@ SECRET = "gh" + "p_" + "a1B2c3D4e5" * 3 + "F6g7H8"
         ("The name", lambda run, work: run.effect(SECRET, work, probe=lambda: False)),
         ("The key of an effect", lambda run, work: run.effect("mail", work, key=SECRET, probe=lambda: False)),
         ("The name", lambda run, work: run.ask(SECRET, "Go on?")),
+        ("The name", lambda run, work: run.ask(f"{'Tag the release, and send it? ':x<70}{SECRET}")),
         ("The name", lambda run, work: run.sleep(0.01, name=SECRET)),
     ],
 )

@@ -47,6 +47,13 @@ def test_output_goes_through_and_is_kept(project):
     assert sorted(project.artifact(ended.receipt["output"]).decode().split("\n")) == ["", "to stderr", "to stdout"]
 
 
+def test_a_secret_in_a_long_command_is_not_cut_in_half_in_the_title_of_its_run(project):
+    secret = "gh" + "p_" + "a1B2c3D4e5" * 3 + "F6g7H8"
+    assert run(project, "sh", "-c", f": {'x' * 55} {secret}").code == 0
+    begun = project.events()[0]
+    assert begun.title.startswith("sh -c ': xxx") and secret[:6] not in begun.title
+
+
 def test_what_is_done_is_a_run_of_its_own_each_time(project):
     assert [python(project, COUNT).code for _ in range(2)] == [0, 0]
     assert times(project) == 2 == len(project.run_ids())

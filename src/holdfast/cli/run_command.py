@@ -93,14 +93,13 @@ def perform(argv: tuple[str, ...], policy: str | None, new: bool, as_json: bool,
         raise UsageError("A command is run with the store of this machine.", advice="Unset HOLDFAST_STORE.")
     find_program(argv[0], os.getcwd(), config.environment())
     given = {"kind": "command", "argv": list(argv), "cwd": os.getcwd()}
+    title = app.redactor().text(shlex.join(argv))[:80]  # half a secret has no shape to be known by
     tell = partial(remark, as_json=True) if as_json else None
     through = Through(as_json)
     try:
         with (
             ended_like_by_ctrl_c(),
-            live.run(
-                mission_of(argv), run_id=run_id, new=new, inputs=given, title=shlex.join(argv)[:80], tell=tell
-            ) as run,
+            live.run(mission_of(argv), run_id=run_id, new=new, inputs=given, title=title, tell=tell) as run,
         ):
             begun = next((one.policy for one in reversed(run.state.effects.values())), "once")
             folder = os.path.join(os.path.dirname(where.place), "runs", run.run_id, "stages")

@@ -19,6 +19,7 @@ from holdfast.adapters.agents.work import zone
 from holdfast.adapters.processes import read_record
 from holdfast.core.agents import profile_from, shipped_profile
 from holdfast.core.errors import NotFound
+from holdfast.core.limits import MAX_EVIDENCE
 from holdfast.core.redact import Redactor
 from holdfast.core.reports import instructions
 from holdfast.ports.spec import Ask, Left
@@ -187,6 +188,14 @@ def test_secrets_are_on_no_file_and_in_no_answer(tmp_path):
         for name in files:
             with open(os.path.join(folder, name)) as file:
                 assert secret not in file.read(), name
+
+
+def test_a_secret_in_what_an_agent_ended_with_is_taken_out_before_that_is_cut_short(tmp_path):
+    secret = "gh" + "p_" + "a1B2c3D4e5" * 3 + "F6g7H8"
+    said = f"Error: {'x' * (MAX_EVIDENCE - 30)} {secret} is not known"
+    answered = Desk(tmp_path, {"do": "complain", "text": said}, {"do": "crash"}).ask()
+    assert answered.why.endswith("xxx [redacted:github_token")
+    assert secret[:6] not in repr(answered)
 
 
 def test_a_broken_report_is_redacted_too(tmp_path):

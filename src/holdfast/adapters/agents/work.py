@@ -117,14 +117,18 @@ def _done(outcome: Outcome, said: Said, work: Work, redactor: Redactor) -> Done:
     found = extract(said.result, report_file(work.folder, redactor), work.kind, work.report_id)
     if not isinstance(found, Unreadable) and outcome.ended_by == "exit":
         return Done(outcome, found, "", said, None)
+    said = _clean(said, redactor)  # before parts of it are taken: half a secret has no shape to be known by
     ended = {"exit": outcome.exit_code, "signal": outcome.exit_code}.get(outcome.ended_by)
     ending = last_words(said) if isinstance(found, Unreadable) and found.nothing else ()
     trouble = classify(said.errors, last_lines(said), ended, system.now(), zone, ending)
-    if trouble is not None:
-        trouble = trouble._replace(evidence=redactor.text(trouble.evidence))
     if not isinstance(found, Unreadable):
         return Done(outcome, found, "", said, trouble)
     return Done(outcome, None, _why_not(outcome, trouble, found), said, trouble)
+
+
+def _clean(said: Said, redactor: Redactor) -> Said:
+    errors = tuple(map(redactor.text, said.errors))
+    return said._replace(errors=errors, complaints=redactor.text(said.complaints), tail=redactor.text(said.tail))
 
 
 def _why_not(outcome: Outcome, trouble: Trouble | None, unreadable: Unreadable) -> str:
