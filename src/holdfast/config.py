@@ -62,7 +62,7 @@ def load(place: str | None = None, environ: Mapping[str, str] | None = None, cwd
         return Config(named_place(place, "The store"), witness, "call")
     if environ.get("HOLDFAST_STORE"):
         return Config(named_place(environ["HOLDFAST_STORE"], "HOLDFAST_STORE"), witness, "HOLDFAST_STORE")
-    top = repository_top(cwd or _here())
+    top = repository_top(cwd or here())
     if top is not None:
         return Config(_in_repository(top), witness, "repository")
     return Config(_at_home(environ), witness, "home")
@@ -108,7 +108,8 @@ def _kind(path: str) -> str:
     return "folder" if stat.S_ISDIR(mode) else "file" if stat.S_ISREG(mode) else "other"
 
 
-def _here() -> str:
+def here() -> str:
+    """The current folder."""
     try:
         return os.getcwd()
     except FileNotFoundError:

@@ -174,6 +174,16 @@ def test_outside_of_a_repository_it_says_so(tmp_path, environ, words):
     assert "git" in answer.stderr
 
 
+@pytest.mark.parametrize("words", ["checkpoint x", "init", "trust --show", "restore abcd", "run -- true", "status"])
+def test_in_a_folder_that_is_gone_it_says_so(tmp_path, environ, words):
+    command = f"mkdir gone && cd gone && rmdir ../gone && {sys.executable} -m holdfast {words}"
+    done = subprocess.run(["sh", "-c", command], cwd=tmp_path, env=environ, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr.splitlines()) == (
+        64,
+        ["holdfast: The current folder no longer exists.", "  Change to another folder."],
+    )
+
+
 def test_an_unknown_checkpoint_makes_nothing(repo, environ):
     before = sorted(path.name for path in repo.iterdir())
     for words in (("restore", "0123456789"), ("show", "0123456789", "--diff"), ("resume", "0123456789", "--plan")):

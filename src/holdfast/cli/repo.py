@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from contextlib import closing
 from functools import partial
@@ -33,7 +32,7 @@ class AmbiguousCheckpoint(UsageError):
 
 def here() -> GitWorkspace:
     """The work tree around the current folder."""
-    return at(os.getcwd())
+    return at(config.here())
 
 
 def at(path: str) -> GitWorkspace:

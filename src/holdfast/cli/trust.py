@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from typing import Any
 
@@ -52,7 +51,7 @@ def command(show: bool, forget: bool, yes: bool, as_json: bool) -> None:
 
 def top_here() -> str:
     """The work tree we are in. A linked one has files, and so trust, of its own."""
-    if config.repository_top(os.getcwd()) is None:
+    if config.repository_top(config.here()) is None:
         raise UsageError("There is no repository here.", advice="Change to the repository that you mean.")
     return here().top
 
