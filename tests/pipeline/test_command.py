@@ -54,6 +54,15 @@ def test_a_secret_in_a_long_command_is_not_cut_in_half_in_the_title_of_its_run(p
     assert begun.title.startswith("sh -c ': xxx") and secret[:6] not in begun.title
 
 
+def test_a_word_that_is_no_text_is_refused_in_words_before_anything_is_done(project):
+    answer = run(project, "touch", "a\udcff")
+    assert (answer.code, answer.err.splitlines()[0]) == (
+        64,
+        r"holdfast: The argument 'a\udcff' is not UTF-8, and a log holds only text.",
+    )
+    assert not project.has_run and list(project.top.iterdir()) == []
+
+
 def test_what_is_done_is_a_run_of_its_own_each_time(project):
     assert [python(project, COUNT).code for _ in range(2)] == [0, 0]
     assert times(project) == 2 == len(project.run_ids())

@@ -27,6 +27,7 @@ from holdfast.core.values import Answer
 from holdfast.engine.run import Run
 from holdfast.engine.stopping import Stopped
 
+ADVICE = "Put the command into a script, and start that from a folder with another name."
 PassOn: TypeAlias = Callable[[bytes, bool], None]
 
 
@@ -72,7 +73,11 @@ class Through:
 
 
 def mission_of(argv: Sequence[str]) -> str:
-    return COMMAND + digest(canonical([os.getcwd(), list(argv)]))[:16]
+    folder = os.getcwd()
+    for what, said in (("folder", folder), *(("argument", word) for word in argv)):
+        if not said.isascii() and said != said.encode("utf-8", "replace").decode():
+            raise UsageError(f"The {what} {said!r:.120} is not UTF-8, and a log holds only text.", advice=ADVICE)
+    return COMMAND + digest(canonical([folder, list(argv)]))[:16]
 
 
 def go_on(run_id: str, mission_id: str, argv: tuple[str, ...], told: Mapping[str, str], as_json: bool) -> int:
