@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 Confirm = Callable[[str, Sequence[str]], bool]
 Prompt = Callable[[str, Sequence[str]], "str | None"]
 Tell = Callable[[str], None]
-_HAD = set[str]()  # the runs that this process has had
+_HAD = set[str]()  # what `holdfast resume` asked this process for, and it has had
 
 
 @contextmanager
@@ -131,8 +131,9 @@ def which_run(store: Store, mission_id: str, run_id: str | None, new: bool) -> s
 
 def _meant(options: Options, chosen: str, named: str | None) -> Options:
     """What was said of the run that `holdfast resume` asked for is not said of another one."""
-    _HAD.add(chosen)
     asked = config.environment().get("HOLDFAST_RUN")
+    if chosen == asked:
+        _HAD.add(chosen)
     approved = options.approved if asked in (None, "", chosen) else None
     return options._replace(recover=chosen in (named, asked), approved=approved)
 

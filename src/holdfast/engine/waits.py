@@ -158,9 +158,13 @@ def _can_answer(known: QuestionState, text: str) -> bool:
     return is_open and (text in known.choices if known.choices else text != "")
 
 
-def _check_choices(choices: Sequence[object], default: str | None) -> None:
-    is_list = isinstance(choices, Sequence) and not isinstance(choices, str)  # a set has another order in every process
-    if not is_list or not all(isinstance(choice, str) and choice for choice in choices):
+def _is_word(choice: object) -> bool:
+    return isinstance(choice, str) and choice != ""
+
+
+def _check_choices(choices: object, default: str | None) -> None:
+    """A set has another order in every process, and a generator can be read once."""
+    if isinstance(choices, str) or not isinstance(choices, Sequence) or not all(map(_is_word, choices)):
         raise UsageError("The choices of a question are a list of texts.", advice="Write ['yes', 'no'].")
     if default is not None and choices and default not in choices:
         raise UsageError(f"The default {default!r:.80} is not one of the choices.")
