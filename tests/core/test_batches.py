@@ -230,9 +230,11 @@ def test_batches_hold_every_promise_for_any_tasks_in_any_order(tasks, chance, by
         )
 
 
-@pytest.mark.parametrize("shape", ["chain", "one file", "no file", "cycle", "two files"])
+@pytest.mark.parametrize("shape", ["chain", "one file", "no file", "cycle", "two files", "phases"])
 def test_ten_thousand_tasks_take_no_time_that_grows_with_their_square(shape):
+    first = tuple(f"T{number}" for number in range(5000))
     made = {
+        "phases": lambda number: task(f"T{number}", first if number >= 5000 else (), [f"f{number}"]),
         "chain": lambda number: task(f"T{number}", [f"T{number - 1}"] if number else [], [f"f{number}"]),
         "one file": lambda number: task(f"T{number}", [], ["a"]),
         "no file": lambda number: task(f"T{number}"),

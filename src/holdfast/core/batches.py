@@ -8,11 +8,14 @@ from __future__ import annotations
 import heapq
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TypeAlias
 
 from holdfast.core.named import NamedTuple
 from holdfast.core.spec import ASIDE, OVER, Problem, Task, natural, refuse
 
+Needs: TypeAlias = tuple[str, ...]
+Group: TypeAlias = tuple[Needs, list[str]]
 _CYCLE_TOLD = 100
 _WAITING_TOLD = 10
 _GLOB = frozenset("*?[{")
@@ -54,17 +57,20 @@ def _waiting(behind: Sequence[str]) -> str:
 
 def _held(left: Sequence[Task]) -> dict[str, tuple[str, ...]]:
     blocked = [task.id for task in left if task.status == "blocked"]
-    wanted_by = _wanted_by(_open_needs(left)) if blocked else {}
+    wanted_by = _wanted_by(_groups(_open_needs(left))) if blocked else {}
     return {name: _behind(name, wanted_by) for name in blocked}
 
 
-def _behind(name: str, wanted_by: Mapping[str, Sequence[str]]) -> tuple[str, ...]:
-    found = {name: None}
+def _behind(name: str, wanted_by: Mapping[str, Sequence[Group]]) -> tuple[str, ...]:
+    found, met = {name: None}, set[int]()
     queue = [name]
     for one in queue:
-        fresh = [later for later in wanted_by[one] if later not in found]
-        found |= dict.fromkeys(fresh)
-        queue += fresh
+        for _, members in wanted_by.get(one, ()):
+            if id(members) not in met:
+                met.add(id(members))
+                fresh = [later for later in members if later not in found]
+                found |= dict.fromkeys(fresh)
+                queue += fresh
     return tuple(sorted(found.keys() - {name}, key=natural))
 
 
@@ -74,7 +80,8 @@ def faults(tasks: Sequence[Task]) -> list[str]:
 
 
 def _faults(tasks: Sequence[Task], left: Sequence[Task]) -> list[str]:
-    needs = {name: [need for need in wanted if need != name] for name, wanted in _open_needs(left).items()}
+    needs = _open_needs(left)
+    needs |= {name: tuple(need for need in needs[name] if need != name) for name in _selfish(left)}
     cycles = [f"{_chain(cycle)}, which is a cycle." for cycle in _cycles(needs)]
     return [*_twins(tasks), *_bad_needs(tasks, left), *cycles]
 
@@ -91,9 +98,23 @@ def _one_phase_first(left: Sequence[Task]) -> list[Task]:
     return sorted(left, key=lambda task: rank[task.phase])
 
 
-def _open_needs(left: Sequence[Task]) -> dict[str, list[str]]:
+def _open_needs(left: Sequence[Task]) -> dict[str, Needs]:
+    """What each still waits for. Those that need the same, as all of a phase do, have one tuple between them."""
     rank = {task.id: number for number, task in enumerate(left)}
-    return {task.id: sorted(rank.keys() & set(task.depends_on), key=rank.__getitem__) for task in left}
+    distinct = _distinct(left).items()
+    waits = {key: tuple(sorted(rank.keys() & set(needs), key=rank.__getitem__)) for key, needs in distinct}
+    return {task.id: waits[id(task.depends_on)] for task in left}
+
+
+def _distinct(tasks: Sequence[Task]) -> dict[int, Needs]:
+    """What they need, each tuple once: two phases of 500 tasks are two of them, and not 250,000 pairs."""
+    return {id(task.depends_on): task.depends_on for task in tasks}
+
+
+def _selfish(tasks: Sequence[Task]) -> set[str]:
+    """Those that need themselves."""
+    given = {key: frozenset(needs) for key, needs in _distinct(tasks).items()}
+    return {task.id for task in tasks if task.id in given[id(task.depends_on)]}
 
 
 def _twins(tasks: Sequence[Task]) -> list[str]:
@@ -104,7 +125,11 @@ def _twins(tasks: Sequence[Task]) -> list[str]:
 
 def _bad_needs(tasks: Sequence[Task], left: Sequence[Task]) -> Iterator[str]:
     known: Mapping[str, Task] = {task.id: task for task in tasks}
+    selfish, distinct = _selfish(left), _distinct(left).items()
+    bad = {key for key, needs in distinct if any(need not in known or known[need].status in ASIDE for need in needs)}
     for task in left:
+        if task.id not in selfish and id(task.depends_on) not in bad:
+            continue
         for need in dict.fromkeys(task.depends_on):
             if need == task.id:
                 yield f"{task.id} needs itself."
@@ -120,7 +145,7 @@ def _chain(cycle: Sequence[str]) -> str:
     return " needs ".join([*cycle, cycle[0]])
 
 
-def _cycles(needs: Mapping[str, Sequence[str]]) -> Iterator[list[str]]:
+def _cycles(needs: Mapping[str, Needs]) -> Iterator[list[str]]:
     """One cycle of every knot, each from its first id on."""
     knots = _knots(needs)
     seen: set[str] = set()
@@ -140,45 +165,58 @@ def _from_first(cycle: list[str]) -> list[str]:
     return cycle[first:] + cycle[:first]
 
 
-def _knots(needs: Mapping[str, Sequence[str]]) -> set[str]:
+def _knots(needs: Mapping[str, Needs]) -> set[str]:
     """The tasks that have no place in any order: those on a cycle, and those that need one of them."""
     return set(needs) - set(_in_order(needs))
 
 
-def _in_order(needs: Mapping[str, Sequence[str]]) -> Iterator[str]:
+def _in_order(needs: Mapping[str, Needs]) -> Iterator[str]:
     """The ids so that each comes after what it needs, the first by name before others. Those behind a cycle never come."""
-    wanted_by = _wanted_by(needs)
-    missing = {name: len(wanted) for name, wanted in needs.items()}
+    groups = _groups(needs)
+    wanted_by = _wanted_by(groups)
+    missing = {id(members): len(wanted) for wanted, members in groups}
     rank = {name: number for number, name in enumerate(needs)}
-    ready = [(rank[name], name) for name, count in missing.items() if count == 0]
+    ready = [(rank[name], name) for wanted, members in groups if not wanted for name in members]
     heapq.heapify(ready)
     while ready:
         _, name = heapq.heappop(ready)
         yield name
-        for waiting in wanted_by[name]:
-            missing[waiting] -= 1
-            if missing[waiting] == 0:
-                heapq.heappush(ready, (rank[waiting], waiting))
+        for _, members in wanted_by.get(name, ()):
+            missing[id(members)] -= 1
+            if missing[id(members)] == 0:
+                for waiting in members:
+                    heapq.heappush(ready, (rank[waiting], waiting))
 
 
-def _wanted_by(needs: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
-    found: dict[str, list[str]] = {name: [] for name in needs}
+def _groups(needs: Mapping[str, Needs]) -> list[Group]:
+    """Those that wait for the same, with what that is."""
+    found: dict[int, Group] = {}
     for name, wanted in needs.items():
-        for need in wanted:
-            found[need].append(name)
+        found.setdefault(id(wanted), (wanted, []))[1].append(name)
+    return list(found.values())
+
+
+def _wanted_by(groups: Iterable[Group]) -> dict[str, list[Group]]:
+    found: dict[str, list[Group]] = {}
+    for group in groups:
+        for need in group[0]:
+            found.setdefault(need, []).append(group)
     return found
 
 
-def _earliest(left: Sequence[Task], needs: Mapping[str, Sequence[str]], *, by_phase: bool) -> dict[str, int]:
+def _earliest(left: Sequence[Task], needs: Mapping[str, Needs], *, by_phase: bool) -> dict[str, int]:
     """The first batch after all that a task needs in which nobody touches its files, and no other phase is at work."""
     tasks = {task.id: task for task in left}
     places: dict[str, int] = {}
     count = 0
     rooms: dict[str | None, _Rooms] = {}
+    behind: dict[int, int] = {}  # the first batch after all that a group needs
     for name in _in_order(needs):
-        after = max((places[need] + 1 for need in needs[name]), default=0)
+        group = id(needs[name])
+        if group not in behind:
+            behind[group] = max((places[need] + 1 for need in needs[name]), default=0)
         room = rooms.setdefault(tasks[name].phase if by_phase else None, _Rooms())
-        places[name] = room.take(_claims(tasks[name].files), after, count)
+        places[name] = room.take(_claims(tasks[name].files), behind[group], count)
         count = max(count, places[name] + 1)
     return places
 

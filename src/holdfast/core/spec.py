@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
+from functools import cache
 from typing import Literal
 
 import msgspec
@@ -184,12 +185,15 @@ def natural(text: str) -> tuple[tuple[object, ...], str]:
 def digest_of(tasks: Iterable[Task]) -> str:
     """The digest of what decides the batches: ids, titles, files, needs, and whether each is open, blocked, complete or
     set aside."""
-    rows = [(*_identity(task), task.phase, _stand(task)) for task in tasks]
+    sort = cache(_sorted)  # all tasks of a phase may need the same
+    rows = [
+        (task.id, task.title, _sorted(task.files), sort(task.depends_on), task.phase, _stand(task)) for task in tasks
+    ]
     return digest(b"holdfast/tasks/1\n" + msgspec.json.encode(sorted(rows, key=lambda row: row[0])))
 
 
-def _identity(task: Task) -> tuple[str, str, list[str], list[str]]:
-    return task.id, task.title, sorted(set(task.files)), sorted(set(task.depends_on))
+def _sorted(names: Iterable[str]) -> list[str]:
+    return sorted(set(names))
 
 
 def _stand(task: Task) -> str:

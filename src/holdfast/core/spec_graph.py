@@ -6,7 +6,7 @@ Takes plain text data. Which way `from` and `to` point is found out by what else
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import Any
 
 from holdfast.core.named import NamedTuple
@@ -24,9 +24,9 @@ _LISTS = ("edges", "internal", "dependencies")
 
 
 class Graph(NamedTuple):
-    """Pairs of (a task, what it needs), files by task, and the phases and batches as they stand in the file."""
+    """What each task needs, files by task, and the phases and batches as they stand in the file."""
 
-    needs: tuple[Pair, ...] = ()
+    needs: Mapping[str, tuple[str, ...]] = {}
     files: Mapping[str, tuple[str, ...]] = {}
     phases: tuple[Phase, ...] = ()
     batches: tuple[tuple[str, ...], ...] = ()
@@ -83,11 +83,24 @@ def read_graph(data: Mapping[str, Plain], tasks: Sequence[Task]) -> Graph:
     rows = list(phase_rows(data.get("phases")))
     phases = tuple(_phase(row) for row in rows)
     pairs, remarks = _directed(list(_arrows(data)), tasks, phases)
-    needs = [*_mapped(data, ids), *_of_phase_tasks(rows), *_of_phases(rows, phases, tasks), *pairs]
+    told = [*_mapped(data, ids), *_of_phase_tasks(rows)]
+    needs = _gathered([*_each(told), *_of_phases(rows, phases, tasks), *_each(pairs)])
     if not needs and not any(task.depends_on for task in tasks):
-        needs = list(implied(phases, tasks))
+        needs = implied(phases, tasks)
     files = dict(_files(data, rows))
-    return Graph(tuple(dict.fromkeys(needs)), files, phases, tuple(_batches(data.get("batches"))), remarks)
+    return Graph(needs, files, phases, tuple(_batches(data.get("batches"))), remarks)
+
+
+def _each(pairs: Iterable[Pair]) -> Iterator[tuple[str, tuple[str, ...]]]:
+    return ((task, (need,)) for task, need in pairs)
+
+
+def _gathered(told: Iterable[tuple[str, tuple[str, ...]]]) -> dict[str, tuple[str, ...]]:
+    """All that each task needs, once. What is told of a whole phase stays one tuple for all of its tasks."""
+    found: dict[str, list[tuple[str, ...]]] = {}
+    for task, needs in told:
+        found.setdefault(task, []).append(needs)
+    return {task: parts[0] if len(parts) == 1 else tuple(dict.fromkeys(chain(*parts))) for task, parts in found.items()}
 
 
 def phase_rows(value: Plain) -> Iterator[Mapping[str, Plain]]:
@@ -149,14 +162,18 @@ def _of_phase_tasks(rows: Sequence[Mapping[str, Plain]]) -> Iterator[Pair]:
         yield from _of_map(held) if isinstance(held, Mapping) else _of_objects(held)
 
 
-def _of_phases(rows: Sequence[Mapping[str, Plain]], phases: Sequence[Phase], tasks: Sequence[Task]) -> Iterator[Pair]:
+def _of_phases(
+    rows: Sequence[Mapping[str, Plain]], phases: Sequence[Phase], tasks: Sequence[Task]
+) -> Iterator[tuple[str, tuple[str, ...]]]:
     """A phase that needs a task, or another phase: then it needs what of that phase will be done at all."""
     aside = _aside(tasks)
     members = _members(rows, phases)
     for row, phase in zip(rows, phases, strict=True):
+        own = set(phase.tasks)
         for need in needs_of(row):
             found = [one for one in members[need] if one not in aside] if need in members else [need]
-            yield from ((task, one) for task in phase.tasks for one in found if one not in phase.tasks)
+            others = tuple(dict.fromkeys(one for one in found if one not in own))
+            yield from ((task, others) for task in phase.tasks if others)
 
 
 def _members(rows: Sequence[Mapping[str, Plain]], phases: Sequence[Phase]) -> dict[str, tuple[str, ...]]:
@@ -170,12 +187,11 @@ def _aside(tasks: Sequence[Task]) -> set[str]:
     return {task.id for task in tasks if task.status in ASIDE}
 
 
-def implied(phases: Sequence[Phase], tasks: Sequence[Task]) -> Iterator[Pair]:
+def implied(phases: Sequence[Phase], tasks: Sequence[Task]) -> dict[str, tuple[str, ...]]:
     """Phases and not one word about needs: each phase needs what will be done at all of the one before it."""
     aside = _aside(tasks)
-    left = [[task for task in phase.tasks if task not in aside] for phase in phases]
-    for before, phase in pairwise(filter(None, left)):
-        yield from ((task, need) for task in phase for need in before)
+    left = [tuple(dict.fromkeys(task for task in phase.tasks if task not in aside)) for phase in phases]
+    return _gathered((task, before) for before, phase in pairwise(filter(None, left)) for task in phase)
 
 
 def _arrows(data: Mapping[str, Plain]) -> Iterator[Pair]:

@@ -238,17 +238,14 @@ def number_of(value: Plain) -> int | None:
 
 def joined(tasks: Sequence[Task], graph: Graph) -> tuple[Task, ...]:
     """The tasks with what the dependency file adds: needs, files, phases."""
-    needs: dict[str, list[str]] = {}
-    for name, need in graph.needs:
-        needs.setdefault(name, []).append(need)
     where = {task: phase.name for phase in graph.phases for task in phase.tasks}
-    return tuple(_join(task, needs.get(task.id, []), graph.files.get(task.id, ()), where) for task in tasks)
+    return tuple(_join(task, graph.needs.get(task.id, ()), graph.files.get(task.id, ()), where) for task in tasks)
 
 
-def _join(task: Task, needs: Sequence[str], files: Sequence[str], where: Mapping[str, str]) -> Task:
+def _join(task: Task, needs: tuple[str, ...], files: Sequence[str], where: Mapping[str, str]) -> Task:
     return replace(
         task,
-        depends_on=tuple(dict.fromkeys((*task.depends_on, *needs))),
+        depends_on=tuple(dict.fromkeys((*task.depends_on, *needs))) if task.depends_on else needs,
         files=tuple(dict.fromkeys((*task.files, *files))),
         phase=task.phase or where.get(task.id),
     )

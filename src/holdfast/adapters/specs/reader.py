@@ -90,7 +90,7 @@ def _spec(folder: str, texts: dict[str, Text], problems: Sequence[Problem]) -> S
     stated = read_tasks(data.get(TASKS, {}))
     graph = read_graph(data.get(NEEDS, {}), stated.tasks)
     if not graph.needs and not graph.phases and not any(task.depends_on for task in stated.tasks):
-        graph = graph._replace(needs=tuple(implied(stated.phases, stated.tasks)))
+        graph = graph._replace(needs=implied(stated.phases, stated.tasks))
     tasks = joined(stated.tasks, graph)
     checkpoint = read_checkpoint(data[CHECKPOINT]) if CHECKPOINT in data else None
     review = data.get(REVIEW, {})
@@ -179,7 +179,7 @@ def _nodes_of(node: Node) -> Iterator[tuple[str, Node]]:
 def _of_graph(folder: str, graph: Graph, tasks: Sequence[Task]) -> Iterator[Problem]:
     for remark in graph.remarks:
         yield _problem(folder, NEEDS, None, remark)
-    strangers = sorted({name for name, _ in graph.needs} - {task.id for task in tasks}, key=natural)
+    strangers = sorted(graph.needs.keys() - {task.id for task in tasks}, key=natural)
     if strangers and tasks:
         listed = ", ".join(strangers[:_NAMES_TOLD])
         yield _problem(folder, NEEDS, None, f"It tells what {listed} needs, and {TASKS} has no such task.")

@@ -10,6 +10,7 @@ import msgspec
 from holdfast.core import batches
 from holdfast.core.review import LATER, Finding, highest
 from holdfast.core.spec import (
+    ASIDE,
     OVER,
     Checkpoint,
     Deferred,
@@ -86,7 +87,7 @@ class Planner:
             "parallel": chosen.parallel and desk.settings.run.parallel > 1,
             "phases": list(desk.settings.run.phases),
             "open": [task.id for task in spec.tasks if task.status not in OVER],
-            "done": [task.id for task in spec.tasks if task.status == "complete"],
+            "done": [task.id for task in spec.tasks if task.status in OVER - ASIDE],
             "held": held,
             "digest": _digest(spec),
             "plan": desk.keep_value([_bare(task) for task in spec.tasks]),
