@@ -182,19 +182,22 @@ def _options(
     somebody = terminal.is_there()
     return Options(
         strictness=effective_strictness(call=strictness, config=environ.get("HOLDFAST_STRICTNESS") or None),
-        policies={**({"tree": "warn"} if environ.get("HOLDFAST_ALLOW_DIRTY") else {}), **_checked(policies or {})},
+        policies={
+            **({"tree": "warn"} if environ.get("HOLDFAST_ALLOW_DIRTY") == "1" else {}),
+            **_checked(policies or {}),
+        },
         budget=limits,
         confirm=confirm or (terminal.confirm if somebody else None),
         prompt=_patient(prompt) if prompt else (terminal.prompt if somebody else None),
-        accept=bool(environ.get("HOLDFAST_YES")) if accept is None else accept,
+        accept=environ.get("HOLDFAST_YES") == "1" if accept is None else accept,
         approved=environ.get("HOLDFAST_PLAN") or None,
         tell=tell or terminal.tell,
         new_token=system.new_token,
         observe=None if points is None else points.observe,
         open_workspace=app.open_workspace,
         new_id=system.new_run_id,
-        keep_aside=bool(environ.get("HOLDFAST_SNAPSHOT")),
-        legacy=bool(environ.get("HOLDFAST_LEGACY")),
+        keep_aside=environ.get("HOLDFAST_SNAPSHOT") == "1",
+        legacy=environ.get("HOLDFAST_LEGACY") == "1",
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -329,6 +330,16 @@ def test_other_arguments_that_are_accepted_run_the_step_again_and_say_so(place, 
         assert run.step("a", work, 2) == "did 2"
     assert work.done == [1, 2]
     assert "drift_found" in kinds(place)
+
+
+@pytest.mark.parametrize(("said", "accepted"), [("1", True), ("0", False), ("no", False), ("", False)])
+def test_the_environment_accepts_with_a_one_and_with_nothing_else(place, monkeypatch, said, accepted):
+    work = Counter()
+    crashing(place, lambda run: run.step("a", work, 1))
+    monkeypatch.setenv("HOLDFAST_YES", said)
+    with contextlib.nullcontext() if accepted else pytest.raises(holdfast.Stopped), opened(place) as run:
+        run.step("a", work, 2)
+    assert work.done == ([1, 2] if accepted else [1])
 
 
 def test_a_person_who_says_no_is_heard(place):
