@@ -355,6 +355,14 @@ def test_a_person_who_says_no_is_heard(place):
     assert len(asked) == 1 and any("1" in line and "2" in line for line in asked[0][1])
 
 
+def test_whoever_is_asked_says_true_or_has_not_accepted(place):
+    crashing(place, lambda run: run.step("a", str, 1))
+    with pytest.raises(holdfast.Stopped, match="input_changed"), opened(place, confirm=lambda *_: "n") as run:
+        run.step("a", str, 2)
+    with opened(place, confirm=lambda *_: True) as run:
+        assert run.step("a", str, 2) == "2"
+
+
 def test_changed_inputs_of_the_run_are_shown_key_by_key(place):
     crashing(place, lambda run: None, inputs={"source": "a", "same": 1})
     with pytest.raises(holdfast.Stopped) as stop, opened(place, inputs={"source": "b", "same": 1}):

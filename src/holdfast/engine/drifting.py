@@ -128,7 +128,7 @@ class Drifting:
         title = f"{subject}: {drift} changed ({short_hash(was)} -> {short_hash(now)}). Go on with what it is now?"
         return (
             ("go", "asked")
-            if options.confirm(title, [self._book.redacted(line) for line in lines])
+            if options.confirm(title, [self._book.redacted(line) for line in lines]) is True  # words are no yes
             else ("refuse", "asked")
         )
 
