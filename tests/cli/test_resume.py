@@ -591,3 +591,17 @@ def test_an_approval_is_for_the_run_that_was_asked_for_and_for_no_other_of_the_p
     answer = holdfast("resume", "main", "--approve", plan["plan_id"], "--", sys.executable, str(program))
     assert (answer.code, answer.out) == (0, ""), answer.err
     assert [run["status"] for run in holdfast("status", "--json").data["runs"]] == ["finished"] * 2
+
+
+def test_an_approval_of_a_commands_run_is_for_it_whatever_run_is_around(holdfast, monkeypatch):
+    assert holdfast("run", "--", "false").code != 0
+    plan = holdfast("resume", "--plan", "--json").data["plan"]
+    told = []
+    monkeypatch.setattr(
+        "holdfast.cli.run_command.go_on", lambda run_id, mission, argv, more, as_json: told.append(more)
+    )
+    for name, value in holdfast.environment(HOLDFAST_RUN="outer").items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(SystemExit):
+        perform(["resume", plan["run_id"], "--approve", plan["plan_id"], "--", "false"])
+    assert told == [{"HOLDFAST_PLAN": plan["plan_id"], "HOLDFAST_RUN": plan["run_id"]}]

@@ -117,7 +117,7 @@ def go_on_by_log(
         show_plan(seen, as_json, repositories)
         return
     if is_of_command(mission):
-        more |= {"HOLDFAST_PLAN": approve} if approve else {}
+        more |= {"HOLDFAST_PLAN": approve, "HOLDFAST_RUN": run_id} if approve else {}
         raise SystemExit(import_module("holdfast.cli.run_command").go_on(run_id, mission, behind, more, as_json))
     become(behind, run_id, surroundings(run_id, where, approve) | more, as_json)
 

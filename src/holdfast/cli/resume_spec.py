@@ -50,7 +50,7 @@ def go_on(where: config.Config, run_id: str, more: dict[str, str], approve: str 
     """The pipeline itself, from where it stood. What it runs comes from files that their user trusts, not from the log."""
     with closing(app.open_configured(where, read_only=True)) as store:
         path = import_module("holdfast.spec_look").spec_of(store, run_id)
-    return _go(path, run_id, more | ({"HOLDFAST_PLAN": approve} if approve else {}), as_json)
+    return _go(path, run_id, more | ({"HOLDFAST_PLAN": approve, "HOLDFAST_RUN": run_id} if approve else {}), as_json)
 
 
 def go_on_by_files(spec: str, only_plan: bool, more: dict[str, str], as_json: bool) -> int:
