@@ -680,6 +680,8 @@ HARMLESS = [
     "docker --config x run --name login -p 8080:80 image",
     '["docker", "--config", "x", "run", "--name", "login", "-p", "8080:80"]',
     "the first pass: a1b2c3d4",
+    '<a accesskey="p" href="index.html">',
+    "<button accessKey={'s'}>",
     "secrets:\n  my_cert:\n    file: ./cert.pem",
     '{"secrets": ["DB_PASSWORD", "db_password"], "pass": "passed"}',
     '{"bypass": "a1b2c3d4", "compass": "north", "tokens": ["a1b2c3d4"]}',

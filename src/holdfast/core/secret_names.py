@@ -279,9 +279,12 @@ def _quoted(data: bytes, name: tuple[int, int], opening: tuple[int, int], kind: 
     return Assignment(name[0], start, end, shown(kind), end + len(closing) if data.startswith(closing, end) else end)
 
 
+_SHORTEST = {"weak_token": 6, "api_key": 2}
+
+
 def _is_tiny(kind: str, value: str) -> bool:
-    """`token == "("` is a parser at work."""
-    return kind == "weak_token" and len(value) < 6
+    """`token == "("` is a parser at work, and `accesskey="p"` is the letter of a menu."""
+    return len(value) < _SHORTEST.get(kind, 0)
 
 
 def _is_prompt(data: bytes, floor: int, name: tuple[int, int], opening: tuple[int, int]) -> bool:
