@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
+from holdfast.core.redact import Redactor
 from holdfast.core.secret_fields import LOGIN, command_after, in_text, kind_in_data
 from holdfast.core.secret_names import Assignment
 
@@ -147,3 +150,47 @@ def test_what_leads_nowhere_begins_anew():
     assert command_after(engine, "run") == "" == command_after("", "login")
     assert command_after(command_after(command_after(engine, "--config"), "x"), "run") == ""
     assert command_after(LOGIN, "anything") == LOGIN
+
+
+@pytest.mark.parametrize(
+    ("text", "clean"),
+    [
+        ("<password>Tr0ub4dor&amp;3</password>", "<password>[redacted:password]</password>"),
+        (
+            "<server><id>a</id><passphrase>harbour</passphrase>",
+            "<server><id>a</id><passphrase>[redacted:password]</passphrase>",
+        ),
+        ("<soap:ApiKey>a1b2c3d4</soap:ApiKey>", "<soap:ApiKey>[redacted:api_key]</soap:ApiKey>"),
+        (
+            r'{"xml": "<db_password>a1b2c3<\/db_password>"}',
+            r'{"xml": "<db_password>[redacted:password]<\/db_password>"}',
+        ),
+        ("<access_token>é-a1b2c3d4</access_token>", "<access_token>[redacted:token]</access_token>"),
+    ],
+)
+def test_a_secret_between_two_tags_goes_and_the_tags_stay(text, clean):
+    redactor = Redactor()
+    assert redactor.text(text) == clean
+    assert redactor.text(clean) == clean
+    assert redactor.body(json.dumps({"said": text}).encode()) == json.dumps({"said": clean}).encode()
+    stream = redactor.stream()
+    assert "".join(stream.feed(letter) for letter in "x " * 4050 + text) + stream.flush() == "x " * 4050 + clean
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "<password>${env.DB_PASSWORD}</password>",
+        "<Password>Password</Password>",
+        "<password>Enter your password</password>",
+        "<password></password>",
+        "usage: login <user> <password>",
+        "def read(self, key: Optional[Token]) -> Token: ...",
+        "if token>5 and secret</x",
+        "<max_tokens>4096</max_tokens><next_token>a1b2c3d4e5</next_token>",
+        "impl From<Secret> for Option<Token> { }",
+        "List<Token>tokens = new ArrayList<Token>();",
+    ],
+)
+def test_tags_around_no_secret_stay_as_they_are(text):
+    assert Redactor().text(text) == text

@@ -1,4 +1,4 @@
-"""Names that hold secrets only where data is: the key `pass`, lists like `secrets`, the `-p` of `docker login`.
+"""Names that hold secrets only where data is: the key `pass`, lists like `secrets`, elements of XML, the `-p` of `docker login`.
 
 In a sentence or a line of code they are ordinary words, and stay.
 """
@@ -9,7 +9,17 @@ from collections.abc import Iterator
 from functools import lru_cache
 
 from holdfast.core.secret_forms import bytes_pattern, text_pattern
-from holdfast.core.secret_names import GAP, JUST_A_WORD, NAMES, Assignment, harmless, name_kind, quoted_end
+from holdfast.core.secret_names import (
+    GAP,
+    JUST_A_WORD,
+    NAME,
+    NAMES,
+    Assignment,
+    harmless,
+    kind_of_field,
+    name_kind,
+    quoted_end,
+)
 
 _LISTED = [(kind, pattern) for kind, pattern in NAMES if kind in ("aws_secret_key", "api_key", "private_key")]
 _LISTED += [(kind, pattern) for kind, pattern in NAMES if kind in ("password", "secret")]
@@ -51,6 +61,17 @@ def in_text(data: bytes, reach: int, name: tuple[int, int], is_list: bool, place
             yield Assignment(reach, opening.end(), end, kind, place)
         if not is_list:
             return
+
+
+ELEMENT_END = r">[^<>\s]"
+ELEMENT = rf"<(?:[A-Za-z0-9_.-]+:)?([A-Za-z0-9_.-]*{NAME})>([^<>\s]+)<\\*/"
+
+
+def in_element(data: bytes, reach: int, name: tuple[int, int], value: tuple[int, int]) -> Assignment | None:
+    """`<password>...</password>`: one word between the two. Several words are a sentence about it."""
+    word, text = data[slice(*name)].decode("ascii"), data[slice(*value)].decode("utf-8", "replace")
+    kind = None if word.lower() == text.lower() else kind_of_field(word, text)
+    return None if kind is None else Assignment(reach, *value, kind, value[1])
 
 
 _ENGINES = frozenset({"docker", "podman", "nerdctl", "buildah"})

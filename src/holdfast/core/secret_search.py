@@ -123,7 +123,7 @@ class SecretSearch:
 def _glance(values: Iterable[str]) -> str:
     heads = "|".join(_literal(head) for rule in TOKENS for head in rule.heads if not head.isalpha())
     words = [f"{head}{_begun(rule)}" for rule in TOKENS for head in rule.heads if head.isalpha()]
-    names = f"{NAME}(?:{ASSIGN_END}|{PAIR_END})"
+    names = f"{NAME}(?:{ASSIGN_END}|{PAIR_END}|{secret_fields.ELEMENT_END})"
     tokens = "|".join([f"(?:{heads})[{ANY_TOKEN}]{{{_FEW}}}", *words])
     phrases = dict.fromkeys(rule.trigger for rule in PHRASES)
     known = [lead.trigger for lead in _value_leads(values)]
@@ -253,6 +253,7 @@ def _name_leads() -> Iterator[Lead]:
     yield Lead(NAME + ASSIGN_END, _assignments)
     yield Lead(FLAG_TRIGGER, _flags)
     yield Lead(secret_fields.FIELD_TRIGGER, _fields)
+    yield Lead(NAME + secret_fields.ELEMENT_END, _elements)
 
 
 def _assignments(data: bytes) -> Iterator[Span]:
@@ -267,6 +268,13 @@ def _fields(data: bytes) -> Iterator[Span]:
     for match in compiled(secret_fields.FIELD).finditer(data):
         (reach, place), name, listed = match.span(), match.span(1), match.span(2)
         for found in secret_fields.in_text(data, reach, name, listed[0] < listed[1], place):
+            yield Span(found.start, found.end, found.kind, _NAME_RANK, found.reach)
+
+
+def _elements(data: bytes) -> Iterator[Span]:
+    for match in compiled(secret_fields.ELEMENT).finditer(data):
+        found = secret_fields.in_element(data, match.span()[0], match.span(1), match.span(2))
+        if found:
             yield Span(found.start, found.end, found.kind, _NAME_RANK, found.reach)
 
 
