@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 import signal
@@ -10,6 +11,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import apsw
 import click
 import pytest
 
@@ -51,6 +53,36 @@ def test_without_arguments_the_help_is_shown(holdfast):
     answer = holdfast()
     assert answer.code == 0
     assert all(verb in answer.out for verb in VERBS)
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [
+        ("verify", 100),
+        ("verify --json", 100),
+        ("show nobody --json", 66),
+        ("show nobody 2>&1", 66),
+        ("doctor --nope 2>&1", 64),
+        ("status", 0),
+    ],
+)
+def test_a_reader_that_has_gone_changes_no_exit_code(holdfast, make_run, words, code, unbuffered):
+    make_run("run-1")
+    connection = apsw.Connection(str(holdfast.place))
+    connection.execute("update events_1 set body = '{}' where place % (1 << 32) = 2")
+    connection.close()
+    reader, writer = os.pipe()
+    os.close(reader)
+    done = subprocess.run(
+        [sys.executable, "-m", "holdfast", *words.removesuffix(" 2>&1").split()],
+        stdout=writer,
+        stderr=writer if "2>&1" in words else subprocess.DEVNULL,
+        env=holdfast.environment(PYTHONUNBUFFERED=unbuffered),
+        check=False,
+    )
+    os.close(writer)
+    assert done.returncode == code
 
 
 def test_an_error_is_also_json_when_asked(holdfast, make_run):

@@ -57,7 +57,7 @@ def perform(arguments: Sequence[str]) -> int:
 def _do(arguments: Sequence[str]) -> int:
     try:
         code = _perform(tuple(arguments))
-        sys.stdout.flush()
+        hand_over()
     except BrokenPipeError:
         raise
     except KeyboardInterrupt:
@@ -65,6 +65,14 @@ def _do(arguments: Sequence[str]) -> int:
     except Exception as error:  # noqa: BLE001
         return report(error, arguments)
     return code
+
+
+def hand_over() -> None:
+    """What was said goes to its reader. One who has gone changes nothing of what was done, or of its exit code."""
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        leave_quietly()
 
 
 def _perform(arguments: tuple[str, ...]) -> int:
@@ -81,12 +89,13 @@ def wants_json(arguments: Sequence[str]) -> bool:
 
 
 def report(error: Exception, arguments: Sequence[str]) -> int:
-    """Say what went wrong, once, and return the exit code of its reason."""
+    """Say what went wrong, once, and return the exit code of its reason, whether anybody listens or not."""
     as_json = wants_json(arguments)
     named = error if isinstance(error, HoldfastError) else unexpected(error)
     code = stops.exit_code(named.reason)
     if isinstance(error, OSError) and error.filename is None:
         leave_quietly()  # what it could not write is still in its buffer
+    hand_over()
     try:
         tell(named, as_json)
         if os.environ.get("HOLDFAST_DEBUG") == "1":
@@ -96,7 +105,7 @@ def report(error: Exception, arguments: Sequence[str]) -> int:
     if as_json:
         problem = {"reason": named.reason, "message": str(named), "advice": named.advice, "exit_code": code}
         emit({"error": problem}, in_a_line=not IN_LINES.isdisjoint(arguments[:1]))
-        sys.stdout.flush()
+        hand_over()
     return code
 
 

@@ -34,8 +34,11 @@ def _escape_letter(letter: str) -> str:
 
 
 def say(line: str = "") -> None:
-    """One line that is already harmless."""
-    sys.stdout.write(line + "\n")
+    """One line that is already harmless. A reader who has gone changes nothing of what is done, or of its exit code."""
+    try:
+        sys.stdout.write(line + "\n")
+    except BrokenPipeError:
+        leave_quietly()
 
 
 def warn(line: str) -> None:
