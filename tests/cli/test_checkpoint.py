@@ -174,6 +174,20 @@ def test_outside_of_a_repository_it_says_so(tmp_path, environ, words):
     assert "git" in answer.stderr
 
 
+@pytest.mark.parametrize("more", [["-o", "kept"], ["--diff", "-o", "kept"], ["--raw"], ["--diff", "--raw"]])
+def test_the_bytes_of_a_checkpoint_are_refused_and_not_passed_over(repo, environ, more):
+    mark = told(repo, environ, "checkpoint", "before lunch")
+    done = holdfast_says(["show", mark["checkpoint_id"], *more], repo, environ)
+    assert (done.returncode, done.stdout) == (64, "") and "are for events and artifacts" in done.stderr
+    assert not (repo / "kept").exists()
+
+
+def test_a_preview_of_a_new_work_tree_is_refused(repo, environ):
+    mark = told(repo, environ, "checkpoint", "before lunch")
+    refused = holdfast_says(["restore", mark["checkpoint_id"], "--into", "there", "--preview"], repo, environ)
+    assert (refused.returncode, refused.stdout) == (64, "") and "--preview exclude each other" in refused.stderr
+
+
 @pytest.mark.parametrize("words", ["checkpoint x", "init", "trust --show", "restore abcd", "run -- true", "status"])
 def test_in_a_folder_that_is_gone_it_says_so(tmp_path, environ, words):
     command = f"mkdir gone && cd gone && rmdir ../gone && {sys.executable} -m holdfast {words}"

@@ -28,8 +28,8 @@ LISTED = 20
 @json_option
 def command(checkpoint: str, into: str | None, in_place: bool, preview: bool, as_json: bool) -> None:
     """Bring back the files of CHECKPOINT as they were: work tree, untracked files and index."""
-    if in_place and into is not None:
-        raise UsageError("--into and --in-place exclude each other.")
+    if into is not None and (in_place or preview):
+        raise UsageError(f"--into and {'--in-place' if in_place else '--preview'} exclude each other.")
     place = repo.here()
     checkpoint_id = repo.find_checkpoint(place, checkpoint)
     if preview:

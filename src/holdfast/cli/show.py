@@ -6,7 +6,7 @@ import os
 import sys
 from collections.abc import Iterator
 from importlib import import_module
-from typing import Any
+from typing import Any, NoReturn
 
 import click
 import msgspec
@@ -50,6 +50,8 @@ def command(run: str, thing: str | None, diff: bool, raw: bool, output: str | No
     RUN may also be the id of a checkpoint of the repository around you.
     """
     if diff or (thing is None and not is_run(run)):
+        if raw or output is not None:
+            refuse_bytes(thing or run)
         import_module("holdfast.cli.show_checkpoint").show(thing or run, diff, as_json)  # starts git
         return
     with app.reading() as store:
@@ -60,6 +62,11 @@ def command(run: str, thing: str | None, diff: bool, raw: bool, output: str | No
             show_run(store, head, as_json)
         else:
             show_thing(store, head.run_id, thing, as_json)
+
+
+def refuse_bytes(checkpoint: str) -> NoReturn:
+    advice = f"`holdfast restore {checkpoint}` brings back its files; what `--diff` shows can be sent to a file."
+    raise UsageError("--raw and --output are for events and artifacts; a checkpoint has no bytes.", advice=advice)
 
 
 def is_run(text: str) -> bool:
