@@ -381,6 +381,19 @@ def test_milestones_taken_by_hand_are_counted(repo, environ):
     assert marks == [0, 1]
 
 
+@pytest.mark.parametrize("index", [2**31, 2**53 + 1])
+def test_a_number_that_no_milestone_can_have_is_refused_before_the_milestone_is_begun(repo, environ, index):
+    (repo / "new.txt").write_text("one\n")
+    done = holdfast_says(["checkpoint", "--commit", "--index", str(index), "one"], repo, environ)
+    assert done.returncode == 64 and f"{index} cannot be the number of a milestone" in done.stderr
+    assert told(repo, environ, "checkpoint", "--list")["checkpoints"] == []
+    assert [one["status"] for one in told(repo, environ, "status")["runs"]] == ["finished"]
+    assert told(repo, environ, "checkpoint", "--commit", "--index", str(2**31 - 1), "one")["index"] == 2**31 - 1
+    (repo / "new.txt").write_text("two\n")
+    assert "--index" in holdfast_says(["checkpoint", "--commit", "two"], repo, environ).stderr
+    assert told(repo, environ, "checkpoint", "--commit", "--index", "7", "two")["index"] == 7
+
+
 def test_a_title_used_twice_for_one_run_is_two_checkpoints(repo, environ, crashed):
     run_id, _ = crashed
     (repo / "x.txt").write_text("one\n")

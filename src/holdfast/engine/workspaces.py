@@ -26,7 +26,7 @@ from holdfast.core.guards import Judgement, Scope
 from holdfast.core.named import NamedTuple
 from holdfast.core.repo_drift import already, next_index
 from holdfast.core.shapes import RUNNING, WorkspaceState
-from holdfast.core.sidecar import SCHEMA_VERSION, Sidecar
+from holdfast.core.sidecar import MAX_NUMBER, SCHEMA_VERSION, Sidecar
 from holdfast.core.subjects import PREFIX, with_trailers
 from holdfast.engine.arrival import Arrival
 from holdfast.engine.book import Book, Part
@@ -150,7 +150,11 @@ class Workspaces:
             raise UsageError(
                 f"The next milestone has an index of {following} or more, not {given}.", advice="Leave it out."
             )
-        return following if given is None else given
+        number = following if given is None else given
+        if number > MAX_NUMBER:  # in the log it could neither be completed nor given up
+            problem = f"{number!r:.40} cannot be the number of a milestone; the last is {MAX_NUMBER}."
+            raise UsageError(problem, advice="Give a smaller one (`index`, or --index).")
+        return number
 
     def outside(self, since: str) -> list[str]:
         """What was touched since a commit, committed or not, that the scope does not allow."""
