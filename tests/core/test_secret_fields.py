@@ -194,3 +194,51 @@ def test_a_secret_between_two_tags_goes_and_the_tags_stay(text, clean):
 )
 def test_tags_around_no_secret_stay_as_they_are(text):
     assert Redactor().text(text) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "clean"),
+    [
+        (
+            "next=https%3A%2F%2Fh%2F%3Ftoken%3Da1b2c3d4e5%26a%3D1&b=2",
+            "next=https%3A%2F%2Fh%2F%3Ftoken%3D[redacted:token]%26a%3D1&b=2",
+        ),
+        ("password%3da1b2%40c3d4", "password%3d[redacted:password]"),
+        ("u=%253Fpassword%253Da1b2c3d4", "u=%253Fpassword%253D[redacted:password]"),
+        ("%7B%22password%22%3A+%22a1b2c3d4%22%7D", "%7B%22password%22%3A+%22[redacted:password]%22%7D"),
+        (
+            "- name: API_KEY\n  value: a1b2c3d4\n- name: x\n",
+            "- name: API_KEY\n  value: [redacted:api_key]\n- name: x\n",
+        ),
+        ("- name: 'DB_PASSWORD'\n  value: 'two words'\n", "- name: 'DB_PASSWORD'\n  value: '[redacted:password]'\n"),
+        ('[{"name": "DB_PASSWORD", "value": "a1b2"}]', '[{"name": "DB_PASSWORD", "value": "[redacted:password]"}]'),
+        (
+            r"{\"name\":\"DB_PASSWORD\", \"value\":\"a1b2\"}",
+            r"{\"name\":\"DB_PASSWORD\", \"value\":\"[redacted:password]\"}",
+        ),
+    ],
+)
+def test_a_secret_in_an_encoded_address_or_in_a_pair_of_name_and_value_goes(text, clean):
+    redactor = Redactor()
+    assert redactor.text(text) == clean
+    assert redactor.text(clean) == clean
+    assert redactor.body(json.dumps({"said": text}).encode()) == json.dumps({"said": clean}).encode()
+    stream = redactor.stream()
+    assert "".join(stream.feed(letter) for letter in "x " * 4050 + text) + stream.flush() == "x " * 4050 + clean
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "next_token%3Da1b2c3d4e5%26max_tokens%3D4096",
+        "grant_type=urn%3Aietf%3Aparams%3Aoauth%3Atoken%3Ajwt",
+        "password%3D",
+        "- name: API_KEY\n  valueFrom:\n    secretKeyRef:\n      name: keys\n",
+        "- name: API_KEY\n  value: ${API_KEY}\n",
+        "- name: token\n  value: token\n",
+        "name: PASSWORD\nvalue:\nother: x",
+        "the token% of all",
+    ],
+)
+def test_names_without_a_secret_beside_them_stay(text):
+    assert Redactor().text(text) == text

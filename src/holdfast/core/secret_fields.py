@@ -1,4 +1,5 @@
-"""Names that hold secrets only where data is: the key `pass`, lists like `secrets`, elements of XML, the `-p` of `docker login`.
+"""Names that hold secrets only where data is: the key `pass`, lists like `secrets`, elements of XML, pairs of a name and a
+value, names in an encoded address, the `-p` of `docker login`.
 
 In a sentence or a line of code they are ordinary words, and stay.
 """
@@ -65,13 +66,43 @@ def in_text(data: bytes, reach: int, name: tuple[int, int], is_list: bool, place
 
 ELEMENT_END = r">[^<>\s]"
 ELEMENT = rf"<(?:[A-Za-z0-9_.-]+:)?([A-Za-z0-9_.-]*{NAME})>([^<>\s]+)<\\*/"
+_CODED = "%(?:25)?"  # once or twice
+QUERY_END = rf"{_CODED}(?:3[dD]|22)"
+QUERY = (
+    rf"([A-Za-z0-9_.-]*{NAME})(?:{_CODED}3[dD]|{_CODED}22{_CODED}3[aA](?:{_CODED}20|\+)*{_CODED}22)"
+    rf"((?:[A-Za-z0-9._~!*()+-]|{_CODED}(?:[013-9a-fA-F][0-9a-fA-F]|2[013-57-9a-fA-F]))+)"
+)
+_QUOTE = r"\\*[\"']?"
+PAIR_NEXT = rf"{_QUOTE},?{GAP}+{_QUOTE}value{_QUOTE}:"
+PAIR = rf"name{_QUOTE}:{GAP}*{_QUOTE}([A-Za-z0-9_.-]*{NAME}){PAIR_NEXT}[ ]*({_QUOTE})"
+_UNQUOTED = rb"[^\s\"'\\,}]*"
+
+
+def in_pair(data: bytes, reach: int, name: tuple[int, int], opening: tuple[int, int]) -> Assignment | None:
+    """`name: DB_PASSWORD` and under it `value: ...`, as containers are given variables, or both in one line of JSON."""
+    start, quote = opening[1], data[slice(*opening)]
+    plain = bytes_pattern(_UNQUOTED).match(data, start)
+    end = plain.end() if plain else start
+    if quote.endswith((b'"', b"'")):
+        end = quoted_end(data, start, quote)
+    return _named(data, reach, name, (start, end))
+
+
+def in_query(data: bytes, reach: int, name: tuple[int, int], value: tuple[int, int]) -> Assignment | None:
+    """`next=https%3A%2F%2Fhost%2F%3Ftoken%3D...`: an address, or JSON, inside of another."""
+    return _named(data, reach, name, value)
+
+
+def _named(data: bytes, reach: int, name: tuple[int, int], value: tuple[int, int]) -> Assignment | None:
+    text = data[slice(*value)].decode("utf-8", "replace")
+    kind = kind_of_field(data[slice(*name)].decode("ascii"), text)
+    return None if kind is None else Assignment(reach, *value, kind, value[1])
 
 
 def in_element(data: bytes, reach: int, name: tuple[int, int], value: tuple[int, int]) -> Assignment | None:
     """`<password>...</password>`: one word between the two. Several words are a sentence about it."""
-    word, text = data[slice(*name)].decode("ascii"), data[slice(*value)].decode("utf-8", "replace")
-    kind = None if word.lower() == text.lower() else kind_of_field(word, text)
-    return None if kind is None else Assignment(reach, *value, kind, value[1])
+    is_its_name = data[slice(*name)].lower() == data[slice(*value)].lower()
+    return None if is_its_name else _named(data, reach, name, value)
 
 
 _ENGINES = frozenset({"docker", "podman", "nerdctl", "buildah"})

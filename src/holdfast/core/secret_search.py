@@ -7,7 +7,7 @@ asks for the same with less after it. A process that only ever glances, as a hoo
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from functools import cache, cached_property
+from functools import cache, cached_property, partial
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 import re2
@@ -64,6 +64,14 @@ class Lead(NamedTuple):
     find: Callable[[bytes], Iterable[Span]]
 
 
+Beside: TypeAlias = Callable[[bytes, int, "tuple[int, int]", "tuple[int, int]"], "secret_names.Assignment | None"]
+# what follows a name, the whole of it, and who judges it
+_BESIDE: tuple[tuple[str, str, Beside], ...] = (
+    (secret_fields.ELEMENT_END, secret_fields.ELEMENT, secret_fields.in_element),
+    (secret_fields.QUERY_END, secret_fields.QUERY, secret_fields.in_query),
+    (secret_fields.PAIR_NEXT, secret_fields.PAIR, secret_fields.in_pair),
+)
+_ENDS = [end for end, _, _ in _BESIDE]
 Look: TypeAlias = Callable[[bytes], "list[int] | None"]
 Check: TypeAlias = Callable[[bytes, int, int], bool]
 
@@ -123,7 +131,7 @@ class SecretSearch:
 def _glance(values: Iterable[str]) -> str:
     heads = "|".join(_literal(head) for rule in TOKENS for head in rule.heads if not head.isalpha())
     words = [f"{head}{_begun(rule)}" for rule in TOKENS for head in rule.heads if head.isalpha()]
-    names = f"{NAME}(?:{ASSIGN_END}|{PAIR_END}|{secret_fields.ELEMENT_END})"
+    names = f"{NAME}(?:{'|'.join([ASSIGN_END, PAIR_END, *_ENDS])})"
     tokens = "|".join([f"(?:{heads})[{ANY_TOKEN}]{{{_FEW}}}", *words])
     phrases = dict.fromkeys(rule.trigger for rule in PHRASES)
     known = [lead.trigger for lead in _value_leads(values)]
@@ -253,7 +261,8 @@ def _name_leads() -> Iterator[Lead]:
     yield Lead(NAME + ASSIGN_END, _assignments)
     yield Lead(FLAG_TRIGGER, _flags)
     yield Lead(secret_fields.FIELD_TRIGGER, _fields)
-    yield Lead(NAME + secret_fields.ELEMENT_END, _elements)
+    for end, pattern, judge in _BESIDE:
+        yield Lead(NAME + end, partial(_beside, pattern, judge))
 
 
 def _assignments(data: bytes) -> Iterator[Span]:
@@ -271,9 +280,9 @@ def _fields(data: bytes) -> Iterator[Span]:
             yield Span(found.start, found.end, found.kind, _NAME_RANK, found.reach)
 
 
-def _elements(data: bytes) -> Iterator[Span]:
-    for match in compiled(secret_fields.ELEMENT).finditer(data):
-        found = secret_fields.in_element(data, match.span()[0], match.span(1), match.span(2))
+def _beside(pattern: str, judge: Beside, data: bytes) -> Iterator[Span]:
+    for match in compiled(pattern).finditer(data):
+        found = judge(data, match.span()[0], match.span(1), match.span(2))
         if found:
             yield Span(found.start, found.end, found.kind, _NAME_RANK, found.reach)
 
