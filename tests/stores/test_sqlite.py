@@ -769,6 +769,13 @@ def test_a_copy_is_for_its_owner_alone(indexless, tmp_path):
     assert list(indexless.iterdir()) == []
 
 
+@pytest.mark.parametrize(("number", "what"), [(13, "read or written"), (1, "read or written"), (30, "written")])
+def test_who_may_not_even_look_is_not_told_that_only_writing_fails(number, what):
+    error = sqlite_file.from_os(OSError(number, os.strerror(number)), "/store.db")
+    assert isinstance(error, StoreReadOnly)
+    assert str(error) == f"/store.db: the place cannot be {what} by you ({os.strerror(number)})."
+
+
 @pytest.mark.parametrize(("number", "kind"), [(28, StoreFull), (30, StoreReadOnly), (5, StoreBroken)])
 def test_a_copy_that_fails_names_its_folder_and_leaves_nothing(indexless, tmp_path, monkeypatch, number, kind):
     copied = shutil.copyfile

@@ -265,7 +265,7 @@ class StoreFull(StoreError):
 
 class StoreReadOnly(StoreError):
     reason = "store_read_only"
-    advice = "Make the folder writable, or set HOLDFAST_STORE to another place."
+    advice = "Make the folder readable and writable for you, or set HOLDFAST_STORE to another place."
 
 
 class StoreBroken(StoreError):

@@ -388,7 +388,8 @@ def from_os(error: OSError, path: str) -> StoreError:
     if error.errno in (28, 122):
         return StoreFull(where, "the disk is full")
     if error.errno in (1, 13, 30):
-        return StoreReadOnly(where, f"the place cannot be written ({error.strerror})")
+        what = "written" if error.errno == 30 else "read or written"
+        return StoreReadOnly(where, f"the place cannot be {what} by you ({error.strerror})")
     if error.errno == 40:
         return StoreForeign(where, "the file is a symbolic link")
     if error.errno == 20:
