@@ -145,6 +145,9 @@ def test_a_review_may_leave_gates_out_and_a_wrong_kind_is_not_taken():
     found = of_file("review", verdict="approve", gates={"style": "fail"})
     assert (found.gates.style, found.gates.correctness) == ("fail", "pass")
     assert isinstance(of_file("review", status="success"), Unreadable)
+    assert of_file("implement", status="yes").why.startswith(
+        "The report file is no implement report: Invalid enum value"
+    )
 
 
 def test_without_anything_the_agent_is_told_what_is_missing():

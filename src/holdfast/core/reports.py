@@ -162,7 +162,7 @@ def _read(data: bytes, wanted: Kind, report_id: str) -> Report:
     try:
         return msgspec.convert(value, _KINDS[wanted].report)
     except msgspec.ValidationError as error:
-        raise _Bad(f"is not a {wanted} report: {error}") from None
+        raise _Bad(f"is no {wanted} report: {error}") from None
 
 
 def _unfenced(data: bytes) -> bytes:
