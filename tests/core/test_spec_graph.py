@@ -45,6 +45,11 @@ SHAPES = {
     "G": {"nodes": {"T1": {"name": "x"}, "T2": {"depends_on": ["T1"]}, "T3": {"deps": ["T2"]}}},
     "H": {"tasks": {"T1": {"blocks": ["T2"]}, "T3": {"depends_on": ["T2"]}}},
     "needs with a word each": {"tasks": {"T2": {"depends_on": {"T1": "hard"}}, "T3": {"needs": {"T2": None}}}},
+    "D, as pairs": {"edges": [["T1", "T2"], ["T2", "T3"], ["T1"]]},
+    "needs in maps": {"dependencies": {"T2": {"T1": {"reason": "x"}}, "T3": {"depends_on": {"T2": {"why": "y"}}}}},
+    "needs with a word each, in maps": {"dependencies": {"T2": {"T1": "hard"}, "T3": {"T2": None}}},
+    "a list by task": {"dependencies": [{"task": "T2", "depends_on": ["T1"]}, {"task_id": "T3", "needs": "T2"}]},
+    "under another name": {"task_dependencies": {"T1": [], "T2": ["T1"]}, "needs": {"T3": "T2"}},
     "a list": {"dependencies": [{"id": "T2", "needs": "T1"}, {"id": "T3", "requires": ["T2"]}, {"id": None}, "x"]},
 }
 
@@ -52,6 +57,47 @@ SHAPES = {
 @pytest.mark.parametrize("shape", SHAPES)
 def test_every_shape_gives_the_same_needs(shape):
     assert read_graph(SHAPES[shape], TASKS).needs == CHAIN
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        {"edges": [["T1", "T2", "T3"]]},
+        {"dependencies": [{"of": "T2", "on": "T1"}]},
+        {"order": {"T2": {"parents": ["T1"]}}},
+        {"rows": [{"task": "T2", "parent": "T1"}]},
+        {"phases": [{"id": "a", "tasks": [{"id": "T2", "parents": ["T1"]}]}]},
+    ],
+)
+def test_needs_that_nobody_understands_are_remarked_on(data):
+    found = read_graph(data, TASKS)
+    assert found.needs == {}
+    assert [remark for remark in found.remarks if "no need of any was understood" in remark]
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        {},
+        {"dependencies": None, "edges": [], "internal": []},
+        {"spec": "T1", "T1": [], "T2": [], "T3": None},
+        {"graph": {"T1": [], "T2": {}, "T3": {"depends_on": []}}},
+        {"dependencies": [{"task": "T1", "depends_on": []}, {"id": "T2", "needs": None}]},
+        {"phases": [{"id": "a", "tasks": ["T1", "T2", {"id": "T3", "file": "x"}]}], "batches": [["T1", "T2"], ["T3"]]},
+        {
+            "nodes": {"T1": {"name": "T1", "blocks": []}},
+            "critical_path": {"T1": "T2"},
+            "parallel_groups": [["T1", "T2"]],
+        },
+    ],
+)
+def test_a_file_that_says_that_nothing_is_needed_is_not_remarked_on(data):
+    assert read_graph(data, TASKS)[:1] + read_graph(data, TASKS)[4:] == ({}, ())
+
+
+def test_a_task_that_is_called_like_a_key_is_not_needed_for_that():
+    tasks = [*TASKS, Task(id="name")]
+    assert read_graph({"tasks": {"T1": {"name": "x", "depends_on": ["T2"]}}}, tasks).needs == {"T1": ("T2",)}
 
 
 def test_arrows_point_as_what_else_is_known_says():

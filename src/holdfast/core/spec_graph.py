@@ -19,8 +19,10 @@ NEEDS = (
     *("depends-on", "dependsOn", "dependson", "depends on", "after", "prerequisites"),
 )
 FILES = ("file", "files", "path", "paths")
-_MAPS = ("edges", "graph", "nodes", "tasks", "dependencies")
+_MAPS = ("edges", "graph", "nodes", "tasks", "task_dependencies", "dependency_graph", *NEEDS)
 _LISTS = ("edges", "internal", "dependencies")
+_NAMES = ("id", "task", "task_id", "key")
+_ELSE = frozenset({"batches", "external", "actions", "parallel_groups", "critical_path"})  # these tell of no need
 
 
 class Graph(NamedTuple):
@@ -83,8 +85,10 @@ def read_graph(data: Mapping[str, Plain], tasks: Sequence[Task]) -> Graph:
     rows = list(phase_rows(data.get("phases")))
     phases = tuple(_phase(row) for row in rows)
     pairs, remarks = _directed(list(_arrows(data)), tasks, phases)
-    told = [*_mapped(data, ids), *_of_phase_tasks(rows)]
+    told = [*_mapped(data, ids), *_of_phase_tasks(rows, ids)]
     needs = _gathered([*_each(told), *_of_phases(rows, phases, tasks), *_each(pairs)])
+    if not needs and _is_meant(data, ids):
+        remarks = (*remarks, _NO_NEED)
     if not needs and not any(task.depends_on for task in tasks):
         needs = implied(phases, tasks)
     files = dict(_files(data, rows))
@@ -128,38 +132,61 @@ def phase_of(row: Mapping[str, Plain], tasks: Plain) -> Phase:
 
 def _mapped(data: Mapping[str, Plain], ids: set[str]) -> Iterator[Pair]:
     """Maps from a task to what it needs: at the top, under a name, or with the needs inside an object."""
-    yield from _of_map({name: value for name, value in data.items() if name in ids})
+    yield from _of_map({name: value for name, value in data.items() if name in ids}, ids)
     for name in _MAPS:
         value = data.get(name)
-        if isinstance(value, Mapping):
-            yield from _of_map(value)
+        if isinstance(value, Mapping) and name not in ids:
+            yield from _of_map(value, ids)
         elif name != "edges":
-            yield from _of_objects(value)
+            yield from _of_objects(value, ids)
 
 
-def _of_map(value: Mapping[str, Plain]) -> Iterator[Pair]:
+def _of_map(value: Mapping[str, Plain], ids: set[str]) -> Iterator[Pair]:
     for name, item in value.items():
         if isinstance(item, Mapping):
-            yield from _of_object(name, item)
+            yield from _of_object(name, item, ids)
         else:
             yield from ((name, need) for need in words(item))
 
 
-def _of_object(name: str, item: Mapping[str, Plain]) -> Iterator[Pair]:
+def _of_object(name: str, item: Mapping[str, Plain], ids: set[str]) -> Iterator[Pair]:
+    """The needs in an object; and where all that a map holds are tasks, each with more about it, these are what is needed."""
     yield from ((name, need) for need in needs_of(item))
     yield from ((later, name) for later in words(item.get("blocks")))
+    inner = [item, *(item[key] for key in NEEDS if isinstance(item.get(key), Mapping))]
+    yield from ((name, need) for held in inner if held.keys() <= ids for need in held)
 
 
-def _of_objects(value: Plain) -> Iterator[Pair]:
+def _of_objects(value: Plain, ids: set[str]) -> Iterator[Pair]:
     for item in value if isinstance(value, list) else ():
-        if isinstance(item, Mapping) and text(item.get("id")):
-            yield from _of_object(text(item["id"]), item)
+        if isinstance(item, Mapping) and text(first(item, _NAMES)):
+            yield from _of_object(text(first(item, _NAMES)), item, ids)
 
 
-def _of_phase_tasks(rows: Sequence[Mapping[str, Plain]]) -> Iterator[Pair]:
+def _of_phase_tasks(rows: Sequence[Mapping[str, Plain]], ids: set[str]) -> Iterator[Pair]:
     for row in rows:
         held = row.get("tasks")
-        yield from _of_map(held) if isinstance(held, Mapping) else _of_objects(held)
+        yield from _of_map(held, ids) if isinstance(held, Mapping) else _of_objects(held, ids)
+
+
+def _is_meant(data: Mapping[str, Plain], ids: set[str]) -> bool:
+    """Whether a file in which no need was found wants to tell of some: it has items that say nothing else, or names a task in
+    what it says of another."""
+    listed = [item for name in _LISTS if isinstance(data.get(name), list) for item in data[name]]
+    told = [item for item in listed if isinstance(item, Mapping) and any(name in item for name in NEEDS)]
+    rest = {name: value for name, value in data.items() if name not in _ELSE}
+    return len(told) < len(listed) or _relates(rest, ids, "")
+
+
+def _relates(value: Plain, ids: set[str], of: str) -> bool:
+    if isinstance(value, Mapping):
+        own = text(first(value, _NAMES))
+        of = own if own in ids else of
+        named = any(of and key != of for key in ids & value.keys())
+        return named or any(_relates(item, ids, key if key in ids else of) for key, item in value.items())
+    if isinstance(value, list):
+        return any(_relates(item, ids, of) for item in value)
+    return bool(of) and any(word in ids and word != of for word in words(value))
 
 
 def _of_phases(
@@ -203,7 +230,9 @@ def _arrows(data: Mapping[str, Plain]) -> Iterator[Pair]:
 
 
 def _arrow(item: Plain) -> Iterator[Pair]:
-    if isinstance(item, Mapping):
+    if isinstance(item, list) and len(item) == 2 and all(map(text, item)):
+        yield text(item[0]), text(item[1])
+    elif isinstance(item, Mapping):
         yield from ((start, end) for start in words(item.get("from")) for end in words(item.get("to")))
     elif isinstance(item, str):
         for start, end in pairwise(item.split("->")):
@@ -224,6 +253,7 @@ def _directed(
     return _turned(arrows, turn=True), (_GUESSED,)
 
 
+_NO_NEED = "It names tasks, and no need of any was understood, so it holds none back. A need is written as `T2: [T1]`, for instance."
 _GUESSED = "Nothing says which way `from` and `to` point; it was taken from the order of the ids."
 _MIXED = "Some of its `from` and `to` point the other way than most do."
 
