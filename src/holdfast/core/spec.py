@@ -342,8 +342,13 @@ def summary_of(tasks: Iterable[Task]) -> Mapping[str, tuple[TaskRef, ...]]:
     lists: dict[str, list[TaskRef]] = {"completed": [], "in_progress": [], "pending": []}
     for task in tasks:
         if task.status not in ASIDE:
-            lists[_LIST_OF.get(task.status, "pending")].append(TaskRef(task.id, task.title))
+            lists[list_of(task.status)].append(TaskRef(task.id, task.title))
     return {name: tuple(refs) for name, refs in lists.items()}
+
+
+def list_of(status: Status) -> str:
+    """The list of a checkpoint that a task of this status stands in."""
+    return _LIST_OF.get(status, "pending")
 
 
 _LIST_OF = {"complete": "completed", "in_progress": "in_progress", "awaiting_review": "in_progress"}

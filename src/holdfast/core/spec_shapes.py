@@ -39,6 +39,7 @@ from holdfast.core.statuses import severity, status
 
 TITLES = ("content", "title", "subject", "name")
 IDS = ("id", "task_id", "key")
+NAMES = ("name", "content", "title", "subject")  # of a task in a checkpoint
 DONE = ("completed", "done", "complete")
 SPEC_NAMES = ("spec_name", "scope_name", "spec", "scope")
 SPEC_PATHS = ("spec_path", "scope_path")
@@ -287,7 +288,7 @@ def refs(value: Plain) -> tuple[TaskRef, ...]:
 def _ref(item: Plain) -> TaskRef:
     if isinstance(item, Mapping):
         files = files_of(item)
-        name = text(first(item, ("name", "content", "title", "subject")))
+        name = text(first(item, NAMES))
         return TaskRef(text(first(item, IDS)), name, ", ".join(files) or None)
     return TaskRef(text(item))
 

@@ -118,8 +118,22 @@ def test_nothing_to_change_changes_nothing_and_one_status_is_one_scalar(files, t
     assert changed == 53
 
 
+def besides(checkpoint):
+    """What a checkpoint says of tasks and batches besides what we write: which, under what key, and what."""
+    tasks, following = checkpoint.get("tasks", {}), checkpoint.get("next_batch") or {}
+    rows = [item for held in tasks.values() for item in held if isinstance(item, dict)]
+    batches = [following, *checkpoint.get("earlier_next_batch", [])]
+    rows += [item for batch in batches for item in batch.get("tasks", ()) if isinstance(item, dict)]
+    found = {(row.get("id"), key, str(row[key])) for row in rows for key in row.keys() - {"id", "name", "file"}}
+    return found | {
+        (batch["number"], key, str(batch[key]))
+        for batch in filter(None, batches)
+        for key in batch.keys() - {"number", "tasks", "parallel"}
+    }
+
+
 def test_a_checkpoint_is_written_over_without_losing_a_word_of_what_is_not_ours(files, tmp_path):
-    seen = 0
+    seen = told = 0
     for path in (path for path in files if path.name.startswith("checkpoint.")):
         (tmp_path / "spec").mkdir(exist_ok=True)
         target = tmp_path / "spec" / "checkpoint.yaml"
@@ -148,15 +162,26 @@ def test_a_checkpoint_is_written_over_without_losing_a_word_of_what_is_not_ours(
         comments = [line.partition(" #")[2] for line in path.read_text().splitlines() if " # " in line]
         assert [text for text in comments if text not in target.read_text()] == []
         before, after = (parse("x", data).data["checkpoint"] for data in (path.read_bytes(), target.read_bytes()))
-        ours = {"timestamp", "last_batch", "last_commit", "tasks", "next_batch", "tasks_digest"}
+        ours = {"timestamp", "last_batch", "last_commit", "tasks", "next_batch", "tasks_digest", "earlier_next_batch"}
         assert {key: value for key, value in before.items() if key not in ours} == {
             key: value for key, value in after.items() if key not in ours
         }
+        assert not besides(before) - besides(after), path.name
+        assert "next_batch" not in before or after["next_batch"].keys() <= {"number", "tasks", "parallel"}
         again = target.read_bytes()
         folder.write_checkpoint(new)
         assert target.read_bytes() == again
+        over = (*old.completed, *old.in_progress, *old.pending)
+        target.write_bytes(path.read_bytes())
+        folder.write_checkpoint(
+            replace(old, completed=over, in_progress=(), pending=(), next_batch=None, finished=True)
+        )
+        after = parse("x", target.read_bytes()).data["checkpoint"]
+        assert not besides(before) - besides(after), path.name
+        assert after.get("next_batch") is None and "earlier_tasks" not in after
+        told += bool(after.get("earlier_next_batch"))
         seen += 1
-    assert seen == 34
+    assert (seen, told) == (34, 23)
 
 
 def test_every_folder_without_an_error_could_be_written_after_the_work(corpus, tmp_path):

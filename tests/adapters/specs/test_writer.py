@@ -422,11 +422,159 @@ def test_a_checkpoint_in_brackets_is_changed_and_keeps_what_it_has_besides(spec,
     was, now = was.get("checkpoint", was), now.get("checkpoint", now)
     assert now["mine"] == {"a": 1, "b": [2, 3]}
     assert "tasks" not in was or now["tasks"]["mine"] == 1
-    assert "next_batch" not in was or now["next_batch"]["x"] == 1
+    assert "next_batch" not in was or now["earlier_next_batch"] == [{"number": 9, "tasks": [{"id": "T7"}], "x": 1}]
     assert "deferred_issues" not in was or now["deferred_issues"][0] == was["deferred_issues"][0]
     assert "review_config" not in was or now["review_config"]["mode"] == "strict"
     spec.write_checkpoint(wanted)
     assert text(tmp_path, "checkpoint") == found
+
+
+CARRYING = """\
+checkpoint:
+  tasks:
+    completed: []
+    in_progress:
+      - id: T1
+        name: Old   # was renamed
+        status: in_progress
+        owner: ada
+      # behind T1
+    pending:
+      - {id: T2, title: Two, estimate: 3h}
+
+      # a word about T3
+      - name: Three
+        id: T3
+        steps: |
+          one # no comment
+            two
+      - T4   # a sentence
+      - id: T5
+        note: gone
+  next_batch:   # stays
+    number: "2b"
+    title: Only batch 2b
+    tasks:
+      - id: T1
+        extra: x   # of T1
+    # the end of it
+    parallel: true
+  review_config:
+    effort: high
+    reviewers:
+      - {name: one, effort: low}
+      - two   # keep me
+      - three
+"""
+CARRIED = """\
+checkpoint:
+  tasks:
+    completed:
+      - id: T1
+        name: "New"   # was renamed
+        status: completed
+        owner: ada
+      - {id: T2, title: Two, estimate: 3h}
+    in_progress: []
+      # behind T1
+    pending:
+
+      # a word about T3
+      - name: Three
+        id: T3
+        steps: |
+          one # no comment
+            two
+      - id: T4   # a sentence
+        name: "Four"
+  next_batch:   # stays
+    number: 3
+    tasks:
+      - id: T3
+        name: "Three"
+        file: c.py
+    parallel: false
+  review_config:
+    effort: high
+    reviewers:
+      - {name: one, effort: low}
+      - claude
+  earlier_tasks:
+    - id: T5
+      note: gone
+  earlier_next_batch:
+    - number: "2b"
+      title: Only batch 2b
+      tasks:
+        - id: T1
+          extra: x   # of T1
+      # the end of it
+      parallel: true
+  earlier_reviewers:
+    - two   # keep me
+"""
+NOW = Checkpoint(
+    completed=(TaskRef("T1", "New"), TaskRef("T2", "Two")),
+    pending=(TaskRef("T3", "Three"), TaskRef("T4", "Four")),
+    next_batch=NextBatch("3", (TaskRef("T3", "Three", "c.py"),)),
+    reviewers=(Reviewer("one"), Reviewer("claude")),
+)
+
+
+@pytest.mark.parametrize("ends", ["\n", "\r\n"])
+def test_what_a_checkpoint_says_of_tasks_batches_and_reviewers_besides_goes_where_they_go(spec, tmp_path, ends):
+    target = tmp_path / "checkpoint.yaml"
+    target.write_bytes(CARRYING.replace("\n", ends).encode())
+    spec.check_writable()
+    spec.write_checkpoint(NOW)
+    assert text(tmp_path, "checkpoint") == CARRIED.replace("\n", ends)
+    seen = target.stat().st_mtime_ns
+    spec.write_checkpoint(NOW)
+    assert target.stat().st_mtime_ns == seen
+
+
+def test_what_was_put_aside_comes_back_with_its_task_and_its_reviewer(spec, tmp_path):
+    (tmp_path / "checkpoint.yaml").write_text(CARRIED)
+    back = TaskRef("T5", "Five")
+    spec.write_checkpoint(replace(NOW, pending=(*NOW.pending, back), reviewers=(*NOW.reviewers, Reviewer("two"))))
+    found = text(tmp_path, "checkpoint")
+    assert (
+        '      - id: T5\n        name: "Five"\n        note: gone\n' in found and "      - two   # keep me\n" in found
+    )
+    assert "  earlier_tasks: []\n" in found and "  earlier_reviewers: []\n" in found
+
+
+def test_what_is_no_map_where_one_belongs_is_put_aside(spec, tmp_path):
+    odd = (
+        "checkpoint:\n  tasks:\n    - {id: T1, note: x}\n    - T2\n  next_batch: |\n    what Ada said\n"
+        "  review_config: [one, {two: 2}] # beside\n"
+    )
+    (tmp_path / "checkpoint.yaml").write_text(odd)
+    spec.check_writable()
+    spec.write_checkpoint(NOW)
+    assert spec.read().checkpoint == NOW
+    assert text(tmp_path, "checkpoint").endswith(
+        "  earlier_tasks:\n    - - {id: T1, note: x}\n      - T2\n  earlier_next_batch:\n    - |\n        what Ada said\n"
+        "  earlier_review_config:\n    - [one, {two: 2}]\n"
+    )
+
+
+def test_tasks_told_by_id_keep_what_stands_beside_them(spec, tmp_path):
+    old = "checkpoint:\n  tasks:\n    done: [T0]\n    pending: [T1, # first\n      T2, ask Ada, T9]\n"
+    (tmp_path / "checkpoint.yaml").write_text(old)
+    spec.write_checkpoint(NOW)
+    assert "    done:\n      - T1  # first\n      - T2\n" in text(tmp_path, "checkpoint")
+    assert "  earlier_tasks:\n    - ask Ada\n" in text(tmp_path, "checkpoint")
+
+
+def test_what_cannot_be_moved_without_harm_is_refused_before_any_work(spec, tmp_path):
+    content = "checkpoint:\n  tasks:\n    pending:\n      - id: T1\n        more: &m {a: 1}\n    completed:\n      - {id: T2, x: *m}\n"
+    (tmp_path / "checkpoint.yaml").write_text(content)
+    with pytest.raises(BadFile, match="checkpoint"):
+        spec.check_writable()
+    with pytest.raises(SpecError, match="was not changed"):
+        spec.write_checkpoint(replace(NOW, completed=(TaskRef("T2"), TaskRef("T1"))))
+    assert text(tmp_path, "checkpoint") == content
 
 
 @pytest.mark.parametrize("content", ["checkpoint: {}\n", "checkpoint:\n", "{}\n", "checkpoint: {  } # x\n"])

@@ -5,17 +5,31 @@ What nobody here knows stays: keys, comments, order, and whether tasks are told 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from msgspec.structs import replace
 
-from holdfast.adapters.specs.edit import CannotEdit, Path, append, put, put_all
+from holdfast.adapters.specs.carried import Known
+from holdfast.adapters.specs.draft import Draft
+from holdfast.adapters.specs.edit import append, apply, scalar_edit
 from holdfast.adapters.specs.emit import block, commit, flow, moment, number, quoted, scalar
 from holdfast.adapters.specs.texts import Text
-from holdfast.adapters.specs.yaml_text import Node, compose, plain
-from holdfast.core.spec import Checkpoint, Deferred, NextBatch, Reviewer, TaskRef
-from holdfast.core.spec_shapes import DONE, SPEC_NAMES, SPEC_PATHS, merged, read_checkpoint
+from holdfast.adapters.specs.yaml_text import Entry, Node, compose, plain
+from holdfast.core.spec import Checkpoint, Deferred, NextBatch, Reviewer, Status, TaskRef, list_of
+from holdfast.core.spec_graph import FILES, first
+from holdfast.core.spec_graph import text as text_of
+from holdfast.core.spec_shapes import (
+    DONE,
+    IDS,
+    NAMES,
+    SPEC_NAMES,
+    SPEC_PATHS,
+    read_checkpoint,
+    read_reviewers,
+    refs,
+)
+from holdfast.core.statuses import spelling, status
 
 _PARTS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("What this is about", ("spec_name", "spec_path", "branch", "timestamp")),
@@ -27,6 +41,10 @@ _PARTS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("By this it is seen whether the tasks were changed since", ("tasks_digest",)),
 )
 _OPTIONAL = ("tasks_digest",)
+_STATUS_IN: dict[str, Status] = {"completed": "complete", "in_progress": "in_progress", "pending": "pending"}
+_REF = dict.fromkeys((*IDS, *NAMES, *FILES, "status"))
+_REVIEWER = dict.fromkeys(("name", "model"))
+_NEXT: Known = {"number": None, "batch": None, "parallel": None, "tasks": _REF}
 _ANYTHING = "anything"
 
 
@@ -62,8 +80,10 @@ def _ref(ref: TaskRef) -> dict[str, str]:
 
 
 def _next(batch: NextBatch | None) -> str | dict[str, Any]:
-    if batch is None:
-        return "null"
+    return "null" if batch is None else _batch(batch)
+
+
+def _batch(batch: NextBatch) -> dict[str, Any]:
     return {
         "number": number(batch.number),
         "tasks": [_ref(ref) for ref in batch.tasks],
@@ -93,18 +113,18 @@ def _reviewer(one: Reviewer) -> str | dict[str, str]:
 
 
 def updated(text: Text, checkpoint: Checkpoint) -> str:
-    draft = _Draft(text.text)
+    draft = Draft(text.text)
     old = read_checkpoint(draft.data())
     values = _values(checkpoint)
     for name, names in (("spec_name", SPEC_NAMES), ("spec_path", SPEC_PATHS)):
         draft.set_if(getattr(old, name) != getattr(checkpoint, name), names, values[name])
     plain_fields = ("branch", "timestamp", "last_batch", "last_commit")
     draft.set_all({name: values[name] for name in plain_fields if getattr(old, name) != getattr(checkpoint, name)})
-    _update_tasks(draft, old, checkpoint)
+    _update_tasks(draft, checkpoint)
     _update_next(draft, old, checkpoint)
     _update_deferred(draft, old.deferred, checkpoint.deferred)
     if old.reviewers != checkpoint.reviewers:
-        draft.set_in("review_config", {"reviewers": values["review_config"]["reviewers"]})
+        _update_reviewers(draft, checkpoint)
     draft.set_if(old.tasks_digest != checkpoint.tasks_digest, ("tasks_digest",), values["tasks_digest"])
     return draft.text
 
@@ -126,114 +146,114 @@ def check(text: Text) -> None:
         tasks_digest=_ANYTHING,
     )
     updated(text, later)
+    over = (*old.completed, *old.in_progress, *old.pending)
+    updated(text, replace(later, completed=over, in_progress=(), pending=(), next_batch=None))
 
 
-class _Draft:
-    """A text that is being changed, and the way to the map that holds what a checkpoint has to say."""
-
-    def __init__(self, text: str) -> None:
-        self.text = text
-        self.path: Path = next(self._bodies(), ())
-        if not self.path:
-            raise CannotEdit(("checkpoint",), "is not a map")
-        if self.body().is_nothing:
-            self.text = put(self.text, self.path, {})
-        if not isinstance(self.body().value, dict):
-            raise CannotEdit(self.path, "is not a map")
-
-    def _bodies(self) -> Iterator[Path]:
-        """The last map under `checkpoint` if there is one, else the last document that is a map."""
-        maps = [(place, root) for place, root in enumerate(compose(self.text)) if isinstance(root.value, dict)][::-1]
-        yield from ((place, "checkpoint") for place, root in maps if "checkpoint" in root.value)
-        yield from ((place,) for place, _ in maps[:1])
-
-    def body(self) -> Node:
-        node = compose(self.text)[int(self.path[0])]
-        return node.value["checkpoint"].node if len(self.path) > 1 else node
-
-    def data(self) -> dict[str, Any]:
-        return merged([plain(root) for root in compose(self.text)])
-
-    def set(self, names: Sequence[str], value: Any) -> None:
-        """Under the first of these names that the file has, else under the first of them."""
-        known = self.body().value
-        name = next((name for name in names if name in known), names[0])
-        self.text = put(self.text, (*self.path, name), value)
-
-    def set_if(self, differs: bool, names: Sequence[str], value: Any) -> None:
-        if differs:
-            self.set(names, value)
-
-    def set_all(self, values: Mapping[str, Any]) -> None:
-        self.text = put_all(self.text, self.path, values)
-
-    def set_in(self, name: str, values: Mapping[str, Any]) -> None:
-        """The keys of a map that may have others. If it is no map, it is put there whole."""
-        held = self.body().value.get(name)
-        if held is None or not isinstance(held.node.value, dict) or not held.node.value:
-            self.set((name,), dict(values))
-            return
-        self.text = put_all(self.text, (*self.path, name), values)
-
-
-def _update_tasks(draft: _Draft, old: Checkpoint, new: Checkpoint) -> None:
-    held = draft.body().value.get("tasks")
-    known = held.node.value if held and isinstance(held.node.value, dict) else {}
-    lists = {
-        next((name for name in DONE if name in known), DONE[0]): (old.completed, new.completed),
-        "in_progress": (old.in_progress, new.in_progress),
-        "pending": (old.pending, new.pending),
-    }
+def _update_tasks(draft: Draft, new: Checkpoint) -> None:
+    """Tasks stand in the list that is theirs now, each with what the file says of it besides."""
+    draft.make_room("tasks")
+    known = draft.lists("tasks")
     style = _style(known)
-    changed = {name: style(refs) for name, (was, refs) in lists.items() if not _same(was, refs, style)}
-    wanted = {name: value for name, value in changed.items() if name in known or lists[name][1] or style is _whole}
-    if wanted:
-        draft.set_in("tasks", wanted)
+    done = next((name for name in DONE if name in known), DONE[0])
+    lists = {done: new.completed, "in_progress": new.in_progress, "pending": new.pending}
+    _retell(draft, {"completed": new.completed, "in_progress": new.in_progress, "pending": new.pending})
+    wanted = {name: {ref.id: style([ref])[0] for ref in refs} for name, refs in lists.items()}
+    draft.sort("tasks", wanted, _id_of, _REF, rest="earlier_tasks", in_line=style is _ids and _is_in_line(known))
 
 
-def _style(known: Mapping[str, Any]) -> Callable[[Sequence[TaskRef]], Any]:
-    """How this file tells of tasks: by objects, or by their ids alone, in one line or one below the other."""
-    lists = [entry.node for entry in known.values() if isinstance(entry.node.value, list) and entry.node.value]
-    if not lists or not all(isinstance(item.node.value, str) for node in lists for item in node.value):
-        return _whole
-    return _in_one_line if lists[0].flow else _one_below_the_other
+def _retell(draft: Draft, lists: Mapping[str, Sequence[TaskRef]]) -> None:
+    """The names of tasks, and their statuses where they are told beside them, as they are now."""
+    now = {ref.id: (name, ref.name) for name, refs in lists.items() for ref in refs}
+    documents, edits = compose(draft.text), []
+    places = [("earlier_tasks",), *(("tasks", name) for name in draft.lists("tasks"))]
+    for path, node in (pair for way in places for pair in draft.rows(*way)):
+        row = plain(node)
+        about = _id_of(row)
+        if about not in now:
+            continue
+        listed, title = now[about]
+        said = status(text_of(row.get("status")))
+        if text_of(first(row, NAMES)) != title:
+            name = next((one for one in NAMES if row.get(one) is not None), NAMES[0])
+            after = next(one for one in IDS if row.get(one) is not None)
+            edits.append(scalar_edit(draft.text, (*path, name), node, quoted(title), after))
+        if said and list_of(said) != listed:
+            word = spelling(_STATUS_IN[listed], [text_of(row["status"])])
+            edits.append(scalar_edit(draft.text, (*path, "status"), node, scalar(word)))
+    if edits:
+        draft.text = apply(draft.text, edits, documents)
 
 
-def _whole(refs: Sequence[TaskRef]) -> list[dict[str, str]]:
+def _style(known: Mapping[str, Node]) -> Callable[[Sequence[TaskRef]], list[Any]]:
+    """How this file tells of tasks: by objects, or by their ids alone."""
+    lists = [node for node in known.values() if isinstance(node.value, list) and node.value]
+    is_plain = all(isinstance(item.node.value, str) for node in lists for item in node.value)
+    return _ids if lists and is_plain else _whole
+
+
+def _is_in_line(known: Mapping[str, Node]) -> bool:
+    return next((node.flow for node in known.values() if isinstance(node.value, list) and node.value), False)
+
+
+def _whole(refs: Sequence[TaskRef]) -> list[Any]:
     return [_ref(ref) for ref in refs]
 
 
-def _in_one_line(refs: Sequence[TaskRef]) -> str:
-    return flow([ref.id for ref in refs])
-
-
-def _one_below_the_other(refs: Sequence[TaskRef]) -> list[str]:
+def _ids(refs: Sequence[TaskRef]) -> list[Any]:
     return [scalar(ref.id) for ref in refs]
+
+
+def _id_of(data: Any) -> str | None:
+    return next((ref.id for ref in refs([data])), None)
+
+
+def _update_reviewers(draft: Draft, new: Checkpoint) -> None:
+    draft.make_room("review_config")
+    wanted = {"reviewers": {one: _reviewer(one) for one in new.reviewers}}
+    draft.sort("review_config", wanted, _reviewer_of, _REVIEWER, rest="earlier_reviewers")
+
+
+def _reviewer_of(data: Any) -> Reviewer | None:
+    return next(iter(read_reviewers({"reviewers": [data]})), None)
+
+
+def _update_next(draft: Draft, old: Checkpoint, new: Checkpoint) -> None:
+    """What the file says of a batch besides goes with it when another one is next."""
+    held = draft.body().value.get("next_batch")
+    was, now = old.next_batch, new.next_batch
+    if held is None or held.node.is_nothing or was is None or now is None:
+        if held is not None and not held.node.is_nothing and draft.says_more("next_batch", _NEXT):
+            draft.put_aside("next_batch")
+        if now is not None or held is None or not held.node.is_nothing:
+            draft.set(("next_batch",), _next(now))
+        return
+    style = _style({"tasks": held.node.value["tasks"].node} if "tasks" in held.node.value else {})
+    is_same = _same(was.tasks, now.tasks, style)
+    if (was.number != now.number or not is_same) and draft.says_more("next_batch", _NEXT):
+        draft.put_aside("next_batch")
+        draft.set(("next_batch",), _batch(now) | {"tasks": _told(now.tasks, held, style)})
+        return
+    values = {
+        "number": number(now.number) if was.number != now.number else None,
+        "tasks": None if is_same else _told(now.tasks, held, style),
+        "parallel": None if was.parallel == now.parallel else "true" if now.parallel else "false",
+    }
+    draft.set_in("next_batch", {name: value for name, value in values.items() if value is not None})
+
+
+def _told(tasks: Sequence[TaskRef], held: Entry, style: Callable[[Sequence[TaskRef]], list[Any]]) -> Any:
+    """The tasks of a batch in the style of the one before."""
+    if style is _ids and _is_in_line({"tasks": held.node.value["tasks"].node}):
+        return flow([ref.id for ref in tasks])
+    return style(tasks)
 
 
 def _same(was: Sequence[TaskRef], now: Sequence[TaskRef], style: Callable[[Sequence[TaskRef]], Any]) -> bool:
     return tuple(was) == tuple(now) if style is _whole else [ref.id for ref in was] == [ref.id for ref in now]
 
 
-def _update_next(draft: _Draft, old: Checkpoint, new: Checkpoint) -> None:
-    held = draft.body().value.get("next_batch")
-    if new.next_batch is None:
-        draft.set_if(held is None or not held.node.is_nothing, ("next_batch",), "null")
-        return
-    if old.next_batch is None or held is None:
-        draft.set(("next_batch",), _next(new.next_batch))
-        return
-    style = _style({"tasks": held.node.value["tasks"]} if "tasks" in held.node.value else {})
-    was, now = old.next_batch, new.next_batch
-    values = {
-        "number": number(now.number) if was.number != now.number else None,
-        "tasks": None if _same(was.tasks, now.tasks, style) else style(now.tasks),
-        "parallel": None if was.parallel == now.parallel else "true" if now.parallel else "false",
-    }
-    draft.set_in("next_batch", {name: value for name, value in values.items() if value is not None})
-
-
-def _update_deferred(draft: _Draft, was: Sequence[Deferred], now: Sequence[Deferred]) -> None:
+def _update_deferred(draft: Draft, was: Sequence[Deferred], now: Sequence[Deferred]) -> None:
     """What is there already stays as it is written; what is new comes after it."""
     if tuple(was) == tuple(now[: len(was)]):
         for one in now[len(was) :]:

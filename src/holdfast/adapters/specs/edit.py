@@ -73,7 +73,7 @@ def _unfolded(text: str, documents: Sequence[Node], path: Path, node: Node) -> s
         before = before[: len(before) - node.column] if is_alone else before.rstrip(" ") + _newline(text)
     else:
         entry = _entry(documents, path)
-        _must_be_own(path, entry)
+        must_be_own(path, entry)
         before, indent = text[: node.start].rstrip() + _newline(text), _key(entry).column + 2
     return before + _newline(text).join(unfolded(text, node, indent)) + text[node.end :]
 
@@ -102,19 +102,19 @@ def scalar_edit(text: str, path: Path, parent: Node, value: str, after: str = ""
     entry = parent.value.get(str(path[-1]))
     if entry is None:
         return _squeezed_in(text, path, parent, parent.value.get(after), value)
-    _must_be_own(path, entry)
-    end = _end(text, entry)
+    must_be_own(path, entry)
+    end = end_of(text, entry)
     return Edit(path, entry.start, end, _spaced(text, entry, like(text[entry.start : end], value)))
 
 
 def item_edit(text: str, path: Path, entry: Entry, word: str) -> Edit:
     """Add a scalar that is ready to be written to a list, in one line or one below the other."""
-    _must_be_own(path, entry)
+    must_be_own(path, entry)
     held = entry.node.value
     if not isinstance(held, list):
         raise CannotEdit(path, "is not a list")
     if not entry.node.flow:
-        end = _line_end(text, _end(text, entry))
+        end = line_end(text, end_of(text, entry))
         return Edit(path, end, end, f"{_newline(text)}{' ' * entry.node.column}- {word}")
     last = held[-1].end if held else entry.start + 1
     return Edit(path, last, last, (", " if held else "") + word)
@@ -136,13 +136,13 @@ def append(text: str, path: Path, item: Any) -> str:
     entry = _parent(documents, path).value.get(str(path[-1]))
     if entry is None or not entry.node.value or entry.node.is_nothing:
         return put(text, path, [item])
-    _must_be_own(path, entry)
+    must_be_own(path, entry)
     if not isinstance(entry.node.value, list):
         raise CannotEdit(path, "is not a list")
     if entry.node.flow:
         return append(unfold(text, path), path, item)
     lines = items([item], entry.node.column)
-    return _checked(documents, _after(text, _end(text, entry), lines), [path])
+    return _checked(documents, _after(text, end_of(text, entry), lines), [path])
 
 
 def _parent(documents: Sequence[Node], path: Path) -> Node:
@@ -151,21 +151,21 @@ def _parent(documents: Sequence[Node], path: Path) -> Node:
         held = node.value.get(step) if isinstance(node.value, dict) else node.value[int(step)]
         if held is None:
             raise CannotEdit(path, "has no place in this file")
-        _must_be_own(path, held)
+        must_be_own(path, held)
         node = held.node
     if not isinstance(node.value, dict):
         raise CannotEdit(path, "is not in a map")
     return node
 
 
-def _must_be_own(path: Path, entry: Entry) -> None:
+def must_be_own(path: Path, entry: Entry) -> None:
     if entry.node.anchor is not None and entry.start == entry.node.start:
         raise CannotEdit(path, f"is shared under the name &{entry.node.anchor}")
     if entry.start != entry.node.start and not isinstance(entry.node.value, str):
         raise CannotEdit(path, f"is shared under the name &{entry.node.anchor}")
 
 
-def _end(text: str, entry: Entry) -> int:
+def end_of(text: str, entry: Entry) -> int:
     """Where a value ends; the line end of a block of text is not part of it."""
     end = entry.end
     while end > entry.start and text[end - 1] in "\r\n ":
@@ -173,7 +173,7 @@ def _end(text: str, entry: Entry) -> int:
     return end
 
 
-def _line_end(text: str, place: int) -> int:
+def line_end(text: str, place: int) -> int:
     """The place before the line end."""
     end = text.find("\n", place)
     end = len(text) if end < 0 else end
@@ -195,7 +195,7 @@ def _spaced(text: str, entry: Entry, word: str) -> str:
 
 
 def _after(text: str, place: int, lines: Sequence[str]) -> str:
-    end = _line_end(text, place)
+    end = line_end(text, place)
     return text[:end] + "".join(_newline(text) + line for line in lines) + text[end:]
 
 
@@ -209,32 +209,32 @@ def _filled(text: str, path: Path, parent: Node, value: Any) -> str:
 
 def _added(text: str, path: Path, parent: Node, value: Any) -> str:
     lines = block(str(path[-1]), value, _indent(parent))
-    return _after(text, _end(text, next(reversed(parent.value.values()))), lines)
+    return _after(text, end_of(text, next(reversed(parent.value.values()))), lines)
 
 
 def _squeezed_in(text: str, path: Path, parent: Node, after: Entry | None, value: str) -> Edit:
     if after is None or not isinstance(after.node.value, str):
         raise CannotEdit(path, "is missing, and there is no place to put it")
-    end = _end(text, after)
+    end = end_of(text, after)
     word = f"{path[-1]}: {value}"
     if parent.flow:
         return Edit(path, end, end, f", {word}")
-    end = _line_end(text, end)
+    end = line_end(text, end)
     return Edit(path, end, end, f"{_newline(text)}{' ' * _indent(parent)}{word}")
 
 
 def _replacing(text: str, path: Path, entry: Entry, value: Any) -> Edit:
     """A value for a value, whatever lines the two need. What stands beside the key as a comment stays."""
-    _must_be_own(path, entry)
+    must_be_own(path, entry)
     lines = block(str(path[-1]), value, _key(entry).column)
     head, rest = lines[0].partition(":")[2], lines[1:]
     colon = text.index(":", _key(entry).end) + 1
-    end = _end(text, entry)
+    end = end_of(text, entry)
     if "\n" in text[colon : entry.start]:
         beside = text[colon : text.rindex("\n", colon, entry.start)].removesuffix("\r")
     else:
-        beside = text[max(end, colon) : _line_end(text, max(end, colon))]
-    end = _line_end(text, max(end, colon))
+        beside = text[max(end, colon) : line_end(text, max(end, colon))]
+    end = line_end(text, max(end, colon))
     return Edit(path, colon, end, head + beside + "".join(_newline(text) + line for line in rest))
 
 

@@ -6,12 +6,20 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from holdfast.core.named import NamedTuple
+
 _PLAIN = re.compile(r"[A-Za-z_./][A-Za-z0-9_./+@-]*(?: [A-Za-z0-9_./+@-]+)*")
 _WORDS = frozenset(["true", "false", "yes", "no", "on", "off", "y", "n", "null"])
 _TIME = re.compile(
     r"[0-9]{4}-[0-9]{2}-[0-9]{2}(?:T[0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]+)?(?:Z|[+-][0-9]{2}:[0-9]{2}))?"
 )
 _ESCAPES = {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\t": "\\t"}
+
+
+class Written(NamedTuple):
+    """An item of a list as it stands in a file: its lines from the dash on, without their indentation, and comments above."""
+
+    lines: tuple[str, ...]
 
 
 def scalar(text: str | None) -> str:
@@ -78,6 +86,9 @@ def _pairs(value: Mapping[str, Any], indent: int) -> list[str]:
 def items(value: Sequence[Any], indent: int) -> list[str]:
     lines: list[str] = []
     for item in value:
+        if isinstance(item, Written):
+            lines += [f"{' ' * indent}{line}".rstrip() for line in item.lines]
+            continue
         body = _pairs(item, indent + 2) if isinstance(item, Mapping) else [f"{' ' * (indent + 2)}{item}"]
         lines += [f"{' ' * indent}- {body[0][indent + 2 :]}", *body[1:]]
     return lines

@@ -1,0 +1,140 @@
+"""What items of lists carry besides what we write: keys that nobody here knows, and comments. Moves items with all of it.
+
+Nothing is thrown away that says more than we do: what has no place any more goes to the list `earlier_NAME`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from holdfast.adapters.specs.edit import CannotEdit, Path, end_of, line_end, must_be_own
+from holdfast.adapters.specs.emit import Written, items
+from holdfast.adapters.specs.yaml_text import Entry, Node, plain
+from holdfast.core.named import NamedTuple
+
+Known = Mapping[str, Any]  # the keys that are ours, each with those below it
+
+
+class Item(NamedTuple):
+    """An item of a list in the file. `name` is the list that has it, `more` whether it says more than we write, and
+    `beside` the comment in its last line."""
+
+    name: str
+    place: int
+    about: Hashable
+    data: Any
+    written: Written
+    more: bool
+    beside: str = ""
+
+
+def is_more(text: str, node: Node, start: int, end: int, known: Known) -> bool:
+    """Whether something stands there that we did not write: a key or a comment."""
+    return _has_strange(node, known) or "#" in _between(text, node, start, end)
+
+
+def _has_strange(node: Node, known: Known | None) -> bool:
+    if isinstance(node.value, dict):
+        return known is None or any(
+            key not in known or _has_strange(entry.node, known[key]) for key, entry in node.value.items()
+        )
+    return isinstance(node.value, list) and any(_has_strange(entry.node, known) for entry in node.value)
+
+
+def _between(text: str, node: Node, start: int, end: int) -> str:
+    """The text without its scalars."""
+    parts: list[str] = []
+    for first, last in _scalars(node):
+        parts.append(text[start:first])
+        start = max(start, last)
+    return "".join([*parts, text[start:end]])
+
+
+def _scalars(node: Node) -> Iterator[tuple[int, int]]:
+    if isinstance(node.value, str):
+        yield node.start, node.end
+        return
+    for entry in node.value.values() if isinstance(node.value, dict) else node.value:
+        if entry.key is not None:
+            yield entry.key.start, entry.key.end
+        if entry.start == entry.node.start:
+            yield from _scalars(entry.node)
+
+
+def as_item(text: str, path: Path, entry: Entry) -> Written:
+    """The value of a key, as an item that says the same."""
+    must_be_own(path, entry)
+    assert entry.key is not None
+    is_below = "\n" in text[entry.key.end : entry.start]
+    end = line_end(text, end_of(text, entry)) if is_below else end_of(text, entry)
+    first, *rest = _unindented(text[entry.start : end], entry.node.column if is_below else entry.key.column)
+    return Written((f"- {first}", *(f"  {line}" for line in rest)))
+
+
+def items_of(text: str, name: str, node: Node, about: Callable[[Any], Hashable], known: Known) -> Iterator[Item]:
+    """The items of a list, one below the other or of plain words in one line. A comment above an item goes with it."""
+    start = node.start - node.column
+    for place, entry in enumerate(node.value if isinstance(node.value, list) else ()):
+        data = plain(entry.node)
+        if node.flow:
+            written = Written((f"- {text[entry.start : entry.end]}",))
+            yield Item(name, place, about(data), data, written, _is_sentence(data))
+            continue
+        end = line_end(text, end_of(text, entry))
+        lines = _unindented(text[start:end], node.column)
+        if not any(line.startswith("-") for line in lines):
+            raise CannotEdit((name, place), "is written in a way in which it cannot be moved")
+        more = _is_sentence(data) or is_more(text, entry.node, start, end, known)
+        yield Item(name, place, about(data), data, Written(lines), more, text[end_of(text, entry) : end])
+        start = text.find("\n", end) + 1 or len(text)
+
+
+def _is_sentence(data: Any) -> bool:
+    return isinstance(data, str) and " " in data.strip()
+
+
+def _unindented(text: str, column: int) -> tuple[str, ...]:
+    return tuple(line.removesuffix("\r")[_shift(line, column) :] for line in text.split("\n"))
+
+
+def _shift(line: str, column: int) -> int:
+    return min(column, len(line) - len(line.lstrip(" ")))
+
+
+def _retold(item: Item, value: Any) -> Written:
+    """Another value in the place of a word; the comments around that stay."""
+    dash = next(place for place, line in enumerate(item.written.lines) if line.startswith("-"))
+    first, *rest = items([value], 0)
+    return Written((*item.written.lines[:dash], first + item.beside, *rest))
+
+
+def sorted_in(
+    found: Sequence[Item], wanted: Mapping[str, Iterable[Hashable]]
+) -> tuple[dict[str, list[Item | None]], list[Item]]:
+    """For each list what it is to hold, None for what is nowhere yet; and the items that are in none of them then."""
+    left: dict[Hashable, list[Item]] = {}
+    for item in found:
+        left.setdefault(item.about, []).append(item)
+    lists: dict[str, list[Item | None]] = {}
+    for name, subjects in wanted.items():
+        lists[name] = []
+        for about in subjects:
+            fitting = left.get(about, [])
+            chosen = next((one for one in fitting if one.name == name), fitting[0] if fitting else None)
+            lists[name].append(chosen)
+            left[about] = [one for one in fitting if one is not chosen]
+    return lists, [one for fitting in left.values() for one in fitting]
+
+
+def row(fresh: Iterable[Any], chosen: Sequence[Item | None], in_line: bool) -> Any:
+    """The items of a list: as they are in the file, or as they are given."""
+    if in_line and all(one is None or (isinstance(one.data, str) and not one.more) for one in chosen):
+        return f"[{', '.join(fresh)}]"
+    return [_item(value, one) for value, one in zip(fresh, chosen, strict=True)]
+
+
+def _item(value: Any, one: Item | None) -> Any:
+    if one is None:
+        return value
+    return _retold(one, value) if isinstance(one.data, str) and not isinstance(value, str) else one.written
