@@ -191,12 +191,20 @@ LINES = {
     "You're out of extra usage · resets 7pm (Europe/Berlin)": "quota",
     "You have reached your specified API usage limits. You will regain access on 2026-12-01 at 00:00 UTC.": "quota",
     "Monthly usage limit reached. Resets in 12 days.": "quota",
+    "Opus weekly limit reached ∙ resets Mon 9am": "quota",
+    "You've hit your Sonnet limit · resets 3pm (Europe/Berlin)": "quota",
+    "You have exhausted your capacity on this model. Your quota will reset after 2h13m5s.": "quota",
+    "[API Error: You have exhausted your daily quota on this model.]": "quota",
+    "GoUsageLimitError: 5-hour usage limit reached. Resets in 3 hours 12 minutes.": "quota",
     "Free usage exceeded, add credits": "quota",
     'API Error: 429 {"type":"error","error":{"type":"rate_limit_error"}}': "rate_limit",
     'API Error (529 {"type":"error","error":{"type":"overloaded_error"}})': "rate_limit",
     "API Error: 500 Internal server error": "network",
     "API Error: 401 Invalid authentication credentials": "auth",
     "I've hit your limit of ten lines per function.": "crash",
+    "I have exhausted your capacity for review, I fear.": "crash",
+    "The page shows it now: Opus weekly limit reached, with the time.": "crash",
+    "It raises a GoUsageLimitError: the caller waits.": "crash",
     "E   assert 'rate limit exceeded' == 'ok'": "crash",
     "FAILED tests/test_limit.py::test_usage_limit_reached - rate limit exceeded": "crash",
     "AssertionError: assert rate limit exceeded": "crash",
@@ -219,7 +227,13 @@ def test_an_agent_that_ended_well_has_no_trouble_whatever_it_talks_about():
 def test_one_that_ended_well_without_a_report_may_have_met_a_usage_limit_and_nothing_else():
     words = ["I looked around.", "You've hit your usage limit. Try again in 2h 13m."]
     assert classify([], [], 0, NOW, zone, words) == ("quota", words[1], "2026-11-16T14:13:01Z")
-    for other in ("Rate limit exceeded", "connection refused", "Not logged in", "I have shown: usage limit reached"):
+    for other in (
+        "Rate limit exceeded",
+        "connection refused",
+        "Not logged in",
+        "I have shown: usage limit reached",
+        "GoUsageLimitError is raised now",
+    ):
         assert classify([], [], 0, NOW, zone, [other]) is None, other
 
 

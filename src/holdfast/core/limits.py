@@ -34,6 +34,7 @@ class Trouble(NamedTuple):
 
 
 _CODE = r"(?:status(?: code)?:?|(?:api )?error:?|http) \(?"  # of an answer by HTTP; its number follows
+_SPAN = r"(?:usage|plan|weekly|monthly|daily|5-hour|session|current|opus|sonnet)"  # what a limit is on
 _WORDS: tuple[tuple[Kind, str], ...] = (
     (
         "auth",
@@ -45,13 +46,12 @@ _WORDS: tuple[tuple[Kind, str], ...] = (
     ),
     (
         "quota",
-        r"(?:you['’]?ve |you have )?(?:hit|reached|exceeded) your (?:limit\b|specified api usage limits?|"
-        r"(?:usage|plan|weekly|monthly|daily|5-hour|session|current) ?(?:limit|quota)?)"
+        r"(?:you['’]?ve |you have )?(?:(?:hit|reached|exceeded) your (?:limit\b|specified api usage limits?|"
+        rf"{_SPAN} ?(?:limit|quota)?)|exhausted your (?:capacity|daily quota))"
         r"|(?:you['’]?re )?out of extra usage|free usage exceeded"
-        r"|(?:(?:monthly|weekly|daily) )?(?:usage|weekly|monthly|daily|session|plan|opus|5-hour) limit "
-        r"(?:has been )?(?:reached|exceeded)"
+        rf"|(?:{_SPAN} )?{_SPAN} limit (?:has been )?(?:reached|exceeded)"
         r"|you exceeded your current quota|(?:quota|credits?)(?: has| have)?(?: been)? (?:exceeded|exhausted)"
-        r"|insufficient[_ ](?:quota|credits)|credit balance is too low|resource_exhausted|exhausted your (?:capacity|daily quota)"
+        r"|insufficient[_ ](?:quota|credits)|credit balance is too low|resource_exhausted"
         r"|usage_limit_(?:reached|exceeded)|out of credits",
     ),
     (
