@@ -143,6 +143,8 @@ def test_killed_while_an_agent_works_with_it_or_without(tmp_path, undisturbed, r
         for pid in agents:
             os.kill(pid, signal.SIGKILL)
     assert end(process, signal.SIGKILL).code == -signal.SIGKILL
+    if reach == "whole":  # killed, and gone as soon as the machine has let each of them run once more
+        wait_for(lambda: not {*agents} & {*carrying(project.run_id)})
     assert bool(carrying(project.run_id)) == (reach == "alone")
     assert project.read("kit/count.py") == "# half\n"
     answer = project.resume()
