@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 
-from holdfast.core.events import StepFinished
+import pytest
+
+from holdfast.core.events import EffectStarted, StepFinished
 from tests.pipeline.kit import CHAIN, ONE, QUICK, TWO, build, is_stop, report, review, wait_for, write
 
 HIGH = {"severity": "high", "location": "kit/words.py:1", "description": "It is wrong"}
@@ -165,6 +168,31 @@ PASSES_WHEN_FIXED = (
         "import sys; text = open('kit/words.py').read(); print('saw', text.split()[-1]); sys.exit('2' not in text)"
     )
 )
+
+
+@pytest.mark.parametrize(
+    ("when", "wanted"),
+    [
+        ("always", {"1": ["tier0", "tier1"], "2": ["tier0", "tier1"], "3": ["tier0", "tier1"]}),
+        ("risk", {"1": ["tier0", "tier1"], "2": ["tier0"], "3": ["tier0", "tier1"]}),
+        ("last", {"1": ["tier0"], "2": ["tier0"], "3": ["tier0", "tier1"]}),
+    ],
+)
+def test_each_batch_is_verified_by_the_tiers_that_the_settings_say_and_all_run_at_the_end(tmp_path, when, wanted):
+    """Batches: T1 and T2 side by side, T3, T4. The milestone of each says how far it was verified."""
+    spec = {**TWO, "T3": ("kit/count.py", ("T1",)), "T4": ("kit/list.py", ("T3",))}
+    tiers = f'tier1_when = "{when}"\ntier1 = [["true"]]\ntier2 = [["true"]]\n'
+    project = build(tmp_path, spec, {"review/*": [review()]}, QUICK, checks=tiers)
+    assert project.run().code == 0
+    ran: dict[str, list[str]] = {}
+    for event in project.events():
+        if isinstance(event, EffectStarted) and "/verify-" in event.step_id:
+            batch, _, tier = event.step_id.split("/")
+            ran.setdefault(batch.removeprefix("batch-"), []).append(tier.removesuffix("-1"))
+    assert ran == {**wanted, "final": ["tier0", "tier1", "tier2"]}
+    sidecars = [json.loads(path.read_text()) for path in (project.top / ".holdfast" / "checkpoints").glob("*.json")]
+    told = {one["milestone_index"]: one["tier"] for one in sidecars}
+    assert [told[index] for index in sorted(told)] == [tiers[-1] for tiers in wanted.values()]
 
 
 def test_a_check_that_fails_is_fixed_and_passes(tmp_path):
