@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.core.events import EffectStarted, StepFinished
-from tests.pipeline.kit import CHAIN, ONE, QUICK, TWO, build, is_stop, report, review, wait_for, write
+from tests.pipeline.kit import CHAIN, ONE, QUICK, SPEC, TWO, build, is_stop, report, review, wait_for, write
 
 HIGH = {"severity": "high", "location": "kit/words.py:1", "description": "It is wrong"}
 MEDIUM = {"severity": "medium", "location": "kit/words.py:2", "description": "It could be shorter", "task": "T1"}
@@ -245,6 +245,34 @@ def test_what_is_out_of_scope_stops_the_run_before_it_is_committed(tmp_path):
     (project.top / "elsewhere.py").unlink()
     assert project.resume().code == 0
     assert project.starts("implement/T1") == 1
+
+
+DENIED = '\n[scope]\ndeny = ["specs/**"]\n'
+
+
+@pytest.mark.parametrize("spec", [CHAIN, TWO], ids=["one after the other", "side by side"])
+def test_what_the_run_writes_of_its_spec_is_no_violation_where_specs_are_denied(tmp_path, spec):
+    """Behaviour 150. `deny = ["specs/**"]` keeps agents out of specs, not the run that marks its tasks."""
+    project = build(tmp_path, spec, {"review/*": [review(MEDIUM)]}, QUICK, more=DENIED)
+    answer = project.run()
+    assert answer.code == 0, answer
+    folder = f"specs/active/{SPEC}"
+    first = project.git("rev-list", "--max-parents=0", "HEAD").strip()
+    committed = project.git("diff", "--name-only", first, "HEAD", "--", folder).split()
+    assert committed == [f"{folder}/{name}" for name in ("checkpoint.yaml", "review.yaml", "tasks.yaml")]
+    assert project.git("status", "--porcelain") == ""
+
+
+def test_what_an_agent_changes_beside_the_runs_own_files_is_a_violation_where_specs_are_denied(tmp_path):
+    out = [write(f"specs/active/{SPEC}/notes.md", "mine\n"), *IMPLEMENTED]
+    project = build(tmp_path, ONE, {"implement/T1": out}, QUICK, more=DENIED)
+    handed = is_stop(project, project.run(), "guard_violation")
+    assert "notes.md" in str(handed["signals"]) and "tasks.yaml" not in str(handed["signals"])
+    assert project.holdfast("checkpoint", "--commit", "mine", project.run_id).code == 2
+    (project.top / f"specs/active/{SPEC}/notes.md").unlink()
+    answer = project.holdfast("checkpoint", "--commit", "mine", project.run_id)
+    assert answer.code == 0, answer  # by the log, also a visitor of the run knows which files are its own
+    assert project.resume().code == 0
 
 
 def test_two_tasks_that_changed_the_same_lines_are_a_stop_with_both_results_kept(tmp_path):

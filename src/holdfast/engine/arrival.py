@@ -44,6 +44,7 @@ from holdfast.core.subjects import is_imported
 from holdfast.engine.book import Book, Part
 from holdfast.engine.drifting import Drifting, read_artifact
 from holdfast.engine.others import milestones_of_others
+from holdfast.engine.own_files import written_by_others
 from holdfast.engine.stopping import PlanChanged
 from holdfast.ports import Workspace
 
@@ -308,11 +309,9 @@ class Arrival:
         known = self._known
         if known is None or not (known.allow or known.deny):
             return [], frozenset()
-        scope, before = (
-            Scope(known.allow, known.deny),
-            set(map(tuple, read_artifact(self._book, known.touched_before) or ())),
-        )
-        touched, _ = self._workspace.touched(since)
+        scope = Scope(known.allow, known.deny)
+        before = set(map(tuple, read_artifact(self._book, known.touched_before) or ()))
+        touched = written_by_others(self._book, self._workspace.touched(since)[0])
         strange = {path for path, _ in judge(scope, touched).violations}
         ours = self._workspace.made_by_init(since, strange) if strange else frozenset()
         old = [one for one in touched if one.path in ours or (one.mark and as_kept(one) in before)]

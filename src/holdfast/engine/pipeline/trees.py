@@ -13,10 +13,10 @@ import msgspec
 
 from holdfast.core.errors import HoldfastError
 from holdfast.core.reports import Kind
+from holdfast.engine.own_files import of_spec
 from holdfast.engine.pipeline.desk import Desk, Halt, label, step_name
 
 PHASES: tuple[Kind, ...] = ("test", "implement")
-_TASKS, _MIRRORS = "tasks.yaml", ("checkpoint.yaml", "review.yaml")
 _SHOWN = 8
 
 
@@ -36,7 +36,7 @@ def plain(path: str) -> str:
 
 def own_files(desk: Desk) -> list[str]:
     """The files of the spec that the run writes itself."""
-    return [f"{desk.parts.specs.path}/{name}" for name in (_TASKS, *_MIRRORS)]
+    return list(of_spec(desk.parts.specs.path))
 
 
 # --- trees that are gone
