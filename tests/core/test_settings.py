@@ -326,6 +326,33 @@ def test_the_users_budget_is_the_most_a_repository_gets():
     assert [note.split()[0] for note in notes] == ["budget.time", "auto_resume.max"]
 
 
+@pytest.mark.parametrize(
+    ("section", "key", "strict", "lax"),
+    [
+        ("run", "on_interrupted", "'ask'", "'continue'"),
+        ("run", "max_fix_rounds", "1", "9"),
+        ("run", "report_retries", "0", "5"),
+        ("run", "parallel", "1", "8"),
+        ("run", "timeout", "'10m'", "'5h'"),
+        ("run", "stall_after", "'10m'", "'5h'"),
+        ("verify", "timeout", "'10m'", "'5h'"),
+        ("auto_resume", "delays", "['2m', '5m', '9m']", "['2m', '3m']"),
+        ("auto_resume", "delays", "['1m']", "[]"),
+    ],
+)
+def test_a_repository_makes_no_limit_laxer_that_the_user_wrote(section, key, strict, lax):
+    one, other = (given_by(f"[{section}]\n{key}={value}", "holdfast.toml") for value in (strict, lax))
+    wanted = one.values[section][key]
+    for mine, theirs, notes in (
+        (one, other, (f"{section}.{key} of holdfast.toml is not taken: yours is kept.",)),
+        (other, one, ()),
+    ):
+        found, said = combine(mine, theirs)
+        assert (getattr(getattr(found, section), key), said) == (wanted, notes)
+    found, said = combine(Given("config.toml", {}), other)
+    assert (getattr(getattr(found, section), key), said) == (other.values[section][key], ())
+
+
 def test_the_users_agent_means_what_the_user_said():
     mine, theirs = (
         given_by("[agents.x]\nstart=['mine']"),

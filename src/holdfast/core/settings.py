@@ -273,6 +273,20 @@ def _stricter(mine: str, theirs: str) -> str:
     return max(mine, theirs, key=[str(level) for level in Strictness].index)
 
 
+def _asking(mine: str, theirs: str) -> str:
+    return "ask" if "ask" in (mine, theirs) else mine
+
+
+def _later(mine: Sequence[float], theirs: Sequence[float]) -> Sequence[float]:
+    """Theirs, if it never waits less. The last one of each stays."""
+    places = range(max(len(mine), len(theirs)))
+    return theirs if all(_delay(theirs, place) >= _delay(mine, place) for place in places) else mine
+
+
+def _delay(delays: Sequence[float], place: int) -> float:
+    return delays[min(place, len(delays) - 1)] if delays else 0.0
+
+
 def _both(mine: Sequence[Any], theirs: Sequence[Any]) -> tuple[Any, ...]:
     return tuple(dict.fromkeys((*mine, *theirs)))
 
@@ -289,6 +303,13 @@ def _mine(mine: Any, theirs: Any) -> Any:
 RULES: dict[str, Callable[[Any, Any], Any]] = {
     "run.strictness": _stricter,
     "run.phases": _all_phases,
+    "run.on_interrupted": _asking,
+    "run.max_fix_rounds": _smaller,
+    "run.report_retries": _smaller,
+    "run.parallel": _smaller,
+    "run.timeout": _smaller,
+    "run.stall_after": _smaller,
+    "verify.timeout": _smaller,
     "verify.tier0": _both,
     "verify.tier1": _both,
     "verify.tier2": _both,
@@ -298,6 +319,7 @@ RULES: dict[str, Callable[[Any, Any], Any]] = {
     "budget.tokens": _smaller,
     "budget.money": _smaller,
     "auto_resume.max": _smaller,
+    "auto_resume.delays": _later,
 }
 
 
