@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from holdfast import config
@@ -13,17 +13,35 @@ from holdfast.core.errors import UsageError, shown
 from holdfast.core.settings import Settings
 from holdfast.core.spec import Spec
 
+_SHOWN = 8
 
-def with_reviewers(chosen: Settings, spec: Spec) -> Settings:
-    """The reviewers that the spec names, where nobody names others and the settings let each of them work anyway.
 
-    A spec is not trusted: it cannot have an agent started that nobody chose.
+def with_reviewers(chosen: Settings, spec: Spec, defined: Mapping[str, Profile], top: str) -> tuple[Settings, str]:
+    """The reviewers that the spec names, where nobody names others; and a sentence about those who cannot review.
+
+    A spec is not trusted: it cannot have an agent started that the settings neither choose nor define (`defined`).
     """
     names = tuple(dict.fromkeys(one.name for one in spec.reviewers))
+    if chosen.run.reviewers or not names or "review" not in chosen.run.phases:
+        return chosen, ""
     known = {name for phase in ("test", "implement", "fix", "review") for name in chosen.run.agents_for(phase)}
-    if chosen.run.reviewers or not names or not known.issuperset(names):
-        return chosen
-    return chosen._replace(run=chosen.run._replace(reviewers=names))
+    there = tuple(name for name in names if name in known or _is_there(defined.get(name), top))
+    with_them = chosen._replace(run=chosen.run._replace(reviewers=there))
+    return with_them, _missing([name for name in names if name not in there], with_them.run.agents_for("review"))
+
+
+def _is_there(profile: Profile | None, top: str) -> bool:
+    return profile is not None and is_installed(profile, config.environment(), top) is not None
+
+
+def _missing(names: Sequence[str], instead: Sequence[str]) -> str:
+    if not names:
+        return ""
+    listed = ", ".join(shown(name, 60) for name in names[:_SHOWN]) + (", ..." if len(names) > _SHOWN else "")
+    return (
+        f"The spec wants {listed} to review, and the settings choose or define no such agent that is installed:"
+        f" {' and '.join(instead)} will."
+    )
 
 
 def known_profiles(tables: Mapping[str, Mapping[str, Any]]) -> dict[str, Profile]:

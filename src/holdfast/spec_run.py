@@ -133,9 +133,11 @@ def prepare(wish: Wish) -> Job:
     refuse(spec.problems)
     folder.check_writable()
     profiles = known_profiles(loaded.settings.agents)
-    chosen = with_reviewers(_chosen(loaded.settings, wish), spec)
+    chosen, missing = _chosen(loaded.settings, wish), ""
+    if wish.agent is None:
+        chosen, missing = with_reviewers(chosen, spec, {name: profiles[name] for name in chosen.agents}, top)
     check_agents(chosen, profiles, top)
-    notes = (*loaded.notes, *map(str, spec.problems))
+    notes = (*loaded.notes, *map(str, spec.problems), *filter(None, (missing,)))
     return Job(top, folder, chosen, notes, spec_look.mission_of(folder), profiles)
 
 

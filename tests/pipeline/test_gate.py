@@ -94,6 +94,43 @@ def test_what_the_spec_says_of_its_reviewers_stays(tmp_path):
     assert said in project.git("show", "HEAD:specs/active/text-kit/checkpoint.yaml")
 
 
+CHECKPOINT = "specs/active/text-kit/checkpoint.yaml"
+
+
+@pytest.mark.parametrize(
+    ("named", "missing", "reviewed"),
+    [
+        (["openai/gpt-5.2-codex", "codex"], "'openai/gpt-5.2-codex', 'codex'", "scripted"),
+        (["openai/gpt-5.2-codex", "second"], "'openai/gpt-5.2-codex'", "second"),
+        (["second"], "", "second"),
+    ],
+    ids=["nobody knows them", "one of them is defined", "defined by the settings"],
+)
+def test_who_reviews_is_told_where_the_spec_wants_others(tmp_path, named, missing, reviewed):
+    said = f"checkpoint:\n  review_config:\n    reviewers: [{', '.join(named)}] # ours\n"
+    project = build(tmp_path, ONE, {"implement/T1": IMPLEMENTED}, QUICK, others={"second": {}})
+    project.write(CHECKPOINT, said)
+    project.commit()
+    answer = project.run()
+    assert answer.code == 0, answer
+    who = ("scripted", "second")
+    assert [project.starts("review/batch-1/1", name) for name in who] == [reviewed == name for name in who]
+    told = f"The spec wants {missing} to review, and the settings choose or define no such agent that is installed"
+    assert (f"{told}: {reviewed} will." in answer.err) == bool(missing), answer.err
+    written = project.git("show", f"HEAD:{CHECKPOINT}")
+    assert written.startswith(said), "what the spec wants stays as it is"
+    assert (f"  reviewed_by:\n    - {reviewed}\n" in written) == bool(missing), written
+
+
+def test_an_agent_that_is_named_for_every_phase_reviews_too(tmp_path):
+    project = build(tmp_path, ONE, {"implement/T1": IMPLEMENTED}, QUICK, others={"second": {}})
+    project.write(CHECKPOINT, "checkpoint: {review_config: {reviewers: [second]}}\n")
+    project.commit()
+    assert project.run("--agent", "scripted").code == 0
+    assert (project.starts("review/batch-1/1"), project.starts("review/batch-1/1", "second")) == (1, 0)
+    assert "  reviewed_by:\n    - scripted\n" in project.git("show", f"HEAD:{CHECKPOINT}")
+
+
 def test_one_reviewer_is_enough_when_the_others_fail(tmp_path):
     """Behaviour 66."""
     crash = [{"do": "crash", "code": 3}]
@@ -101,6 +138,7 @@ def test_one_reviewer_is_enough_when_the_others_fail(tmp_path):
     project = build(tmp_path, ONE, acts, (*QUICK, REVIEWERS), others={"second": {}})
     assert project.run().code == 0
     assert any("scripted did not review" in text for text in project.notes())
+    assert "  reviewed_by:\n    - second\n" in project.git("show", f"HEAD:{CHECKPOINT}")
 
 
 def test_a_kill_among_reviewers_asks_only_the_one_that_had_not_delivered(tmp_path):

@@ -104,7 +104,10 @@ class Stage(msgspec.Struct, frozen=True):
 
 
 class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
-    """What `checkpoint.yaml` says. A mirror: the log is asked first."""
+    """What `checkpoint.yaml` says. A mirror: the log is asked first.
+
+    `reviewers` are wanted; `reviewed_by` is who reviewed the last batch, told where these were others.
+    """
 
     spec_name: str = ""
     spec_path: str = ""
@@ -119,6 +122,7 @@ class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
     finished: bool = False
     deferred: tuple[Deferred, ...] = ()
     reviewers: tuple[Reviewer, ...] = ()
+    reviewed_by: tuple[str, ...] | None = None
     tasks_digest: str | None = None
     cursor: PhaseCursor | None = None
     incomplete: tuple[Stage, ...] = ()

@@ -274,6 +274,7 @@ def read_checkpoint(data: Mapping[str, Plain]) -> Checkpoint:
         finished=following is None and ("next_batch" in body or over or is_true(body.get("all_tasks_complete"))),
         deferred=tuple(read_deferred(body.get("deferred_issues"))),
         reviewers=read_reviewers(body),
+        reviewed_by=words(body["reviewed_by"]) if "reviewed_by" in body else None,
         tasks_digest=text(body.get("tasks_digest")) or None,
         cursor=_cursor(body.get("phase_cursor")),
         incomplete=tuple(_stages(body.get("incomplete_stages"))),

@@ -355,6 +355,14 @@ def test_a_checkpoint_is_changed_step_by_step_and_comments_stay(spec, tmp_path):
     assert text(tmp_path, "checkpoint").count("#") == written.count("#") + 1  # one is in a name
 
 
+def test_who_reviewed_stands_beside_who_is_to_review(spec, tmp_path):
+    spec.write_checkpoint(replace(FULL, reviewed_by=("one",)))
+    assert "\n\n  # Who reviewed the last batch\n  reviewed_by:\n    - one\n" in text(tmp_path, "checkpoint")
+    for reviewed_by in (("one", "two"), ()):
+        spec.write_checkpoint(replace(FULL, reviewed_by=reviewed_by))
+        assert spec.read().checkpoint == replace(FULL, reviewed_by=reviewed_by)
+
+
 def test_an_old_hand_keeps_its_words_and_lists(spec, tmp_path):
     old = "checkpoint:\n  scope_name: a\n  tasks:\n    done:\n    - T1\n    pending: [T2, T3]\n  next_batch: {number: 1}\n"
     old = old.replace("\n", "\r\n")

@@ -38,9 +38,10 @@ _PARTS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("What comes next; null when nothing is left", ("next_batch",)),
     ("Findings that were put off", ("deferred_issues",)),
     ("Who reviews", ("review_config",)),
+    ("Who reviewed the last batch", ("reviewed_by",)),
     ("By this it is seen whether the tasks were changed since", ("tasks_digest",)),
 )
-_OPTIONAL = ("tasks_digest",)
+_OPTIONAL = ("reviewed_by", "tasks_digest")
 _STATUS_IN: dict[str, Status] = {"completed": "complete", "in_progress": "in_progress", "pending": "pending"}
 _REF = dict.fromkeys((*IDS, *NAMES, *FILES, "status"))
 _REVIEWER = dict.fromkeys(("name", "model"))
@@ -51,7 +52,7 @@ _ANYTHING = "anything"
 def fresh(checkpoint: Checkpoint) -> str:
     values = _values(checkpoint)
     lines = ["checkpoint:"]
-    parts = [(about, names) for about, names in _PARTS if checkpoint.tasks_digest or names != _OPTIONAL]
+    parts = [part for part in _PARTS if part[1][0] not in _OPTIONAL or getattr(checkpoint, part[1][0]) is not None]
     for place, (about, names) in enumerate(parts):
         lines += ([""] if place else []) + [f"  # {about}"]
         lines += [line for name in names for line in block(name, values[name], 2)]
@@ -71,6 +72,7 @@ def _values(checkpoint: Checkpoint) -> dict[str, Any]:
         "next_batch": _next(checkpoint.next_batch),
         "deferred_issues": [_deferred(one) for one in checkpoint.deferred],
         "review_config": {"reviewers": [_reviewer(one) for one in checkpoint.reviewers]},
+        "reviewed_by": [scalar(name) for name in checkpoint.reviewed_by or ()],
         "tasks_digest": commit(checkpoint.tasks_digest),
     }
 
@@ -125,6 +127,8 @@ def updated(text: Text, checkpoint: Checkpoint) -> str:
     _update_deferred(draft, old.deferred, checkpoint.deferred)
     if old.reviewers != checkpoint.reviewers:
         _update_reviewers(draft, checkpoint)
+    told = checkpoint.reviewed_by not in (None, old.reviewed_by)
+    draft.set_if(told, ("reviewed_by",), values["reviewed_by"])
     draft.set_if(old.tasks_digest != checkpoint.tasks_digest, ("tasks_digest",), values["tasks_digest"])
     return draft.text
 
@@ -143,6 +147,7 @@ def check(text: Text) -> None:
         pending=task,
         next_batch=NextBatch(_ANYTHING, task, not (old.next_batch and old.next_batch.parallel)),
         deferred=(*old.deferred, Deferred(_ANYTHING)),
+        reviewed_by=(_ANYTHING,),
         tasks_digest=_ANYTHING,
     )
     updated(text, later)

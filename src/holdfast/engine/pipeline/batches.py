@@ -226,17 +226,24 @@ def _as_data(task: Task, place: int) -> dict[str, Any]:
 
 
 def write_files(
-    desk: Desk, batch: Mapping[str, Any], base: str, found: Sequence[Finding], earlier: frozenset[str], at: str
+    desk: Desk,
+    batch: Mapping[str, Any],
+    base: str,
+    found: Sequence[Finding],
+    earlier: frozenset[str],
+    at: str,
+    reviewed_by: tuple[str, ...] | None,
 ) -> None:
     """The five steps of the format: statuses, next batch, deferred issues, the checkpoint; the commit comes after.
 
-    `earlier` are the ids of findings that batches before this one wrote down.
+    `earlier` are the ids of findings that batches before this one wrote down; `reviewed_by` is None where nobody knows.
     """
     specs = desk.parts.specs
     specs.mark({task["id"]: "complete" for task in batch["tasks"]}, today=at[:10])
     if fresh := [one for one in found if one.id not in earlier]:
         specs.write_review(batch["shown"], fresh)
-    specs.write_checkpoint(_checkpoint(desk, specs.read(), batch, base, earlier, at))
+    made = _checkpoint(desk, specs.read(), batch, base, earlier, at)
+    specs.write_checkpoint(msgspec.structs.replace(made, reviewed_by=_told_by(made, reviewed_by)))
     desk.tell(Moment("note", text="checkpoint.yaml is written"))
 
 
@@ -259,6 +266,7 @@ def _checkpoint(
         finished=following is None,
         deferred=_deferred(desk, spec, earlier),
         reviewers=_reviewers(desk, spec),
+        reviewed_by=spec.checkpoint.reviewed_by if spec.checkpoint else None,
         tasks_digest=_digest(spec),
     )
 
@@ -290,12 +298,19 @@ def _name(one: Deferred) -> str:
 
 
 def _reviewers(desk: Desk, spec: Spec) -> tuple[Reviewer, ...]:
-    """Those of the settings, as the file tells of them; else those that the file names already; else the one agent."""
-    named = spec.checkpoint.reviewers if spec.checkpoint else ()
-    if named and not desk.settings.run.reviewers:
-        return named
-    known = {one.name: one for one in named}
+    """Who is to review: those that the files name, also where not all of them can; else those of the settings."""
+    known = {one.name: one for one in spec.reviewers}
+    if known and known.keys() >= set(desk.settings.run.reviewers):
+        return spec.reviewers
     return tuple(known.get(name, Reviewer(name)) for name in desk.settings.run.agents_for("review"))
+
+
+def _told_by(made: Checkpoint, reviewed_by: tuple[str, ...] | None) -> tuple[str, ...] | None:
+    """Who reviewed, where these are not all those who were to; and in a file that told it once."""
+    if reviewed_by is None:
+        return made.reviewed_by
+    as_wished = {one.name for one in made.reviewers} == {*reviewed_by}
+    return None if as_wished and made.reviewed_by is None else reviewed_by
 
 
 def put_off(one: Finding, batch: str) -> Deferred:

@@ -36,12 +36,14 @@ GUARDS: tuple[Callable[[Desk], Any], ...] = (
 
 
 class Passed(NamedTuple):
-    """What came through: all that was found on the way, and the highest tier with the commands that were run."""
+    """What came through: all that was found on the way, the highest tier with the commands that were run, and who reviewed:
+    None if an earlier version did not record it."""
 
     found: tuple[Finding, ...] = ()
     tier: str | None = None
     commands: tuple[str, ...] = ()
     fixes: int = 0
+    reviewed_by: tuple[str, ...] | None = None
 
 
 class Gate:
@@ -61,13 +63,16 @@ class Gate:
         reviewers = self._reviewers()
         todo, seen, fixes = reviewers, list[str](), 0
         every: dict[str, Finding] = {}
+        by: set[str] | None = set()
         for number in count(1):
             decided = self._round(number, todo, seen)
             every |= {one.id: one for one in decided["findings"]}
             self._seen += decided["findings"]
             self._taken += [one.id for one in decided["findings"]]
+            by = by | {*decided["reviewers"]} if by is not None and "reviewers" in decided else None
             if decided["verdict"] == "through":
-                return Passed(tuple(every.values()), decided["tier"], tuple(decided["commands"]), fixes)
+                named = None if by is None else tuple(sorted(by))
+                return Passed(tuple(every.values()), decided["tier"], tuple(decided["commands"]), fixes, named)
             if decided["verdict"] == "halt":
                 if not self._desk.decided_before(self._name("gate", number)):
                     raise Halt(decided["reason"], *decided["evidence"])
@@ -99,7 +104,7 @@ class Gate:
         self._check_commits(number)
         for guard in GUARDS:
             guard(self._desk)
-        judged = self._reviewed(number, todo)
+        judged, reviewers = self._reviewed(number, todo)
         trouble, tier, ran = "", None, list[str]()
         if not judged.to_fix and not judged.rejected:
             trouble, tier, ran = self._verified(number, bool(todo))
@@ -112,6 +117,7 @@ class Gate:
             "evidence": evidence,
             "findings": msgspec.to_builtins(judged.findings),
             "objectors": list(objectors),
+            "reviewers": reviewers,
             "trouble": trouble,
             "print": mark,
             "tier": tier,
@@ -147,9 +153,10 @@ class Gate:
 
     # --- reviewing
 
-    def _reviewed(self, number: int, todo: Sequence[str]) -> Judgement:
+    def _reviewed(self, number: int, todo: Sequence[str]) -> tuple[Judgement, list[str]]:
+        """What was found, and by whom it was looked for."""
         if not todo:
-            return Judgement()
+            return Judgement(), []
         desk = self._desk
         life = desk.run.state.resumes  # what a person changed since an earlier one is no reviewer's doing
         before = desk.snapshot(self._before("review", number, life))
@@ -161,7 +168,8 @@ class Gate:
             failures = together(desk, jobs, "holdfast-review", len(todo))
         self._undo_edits(before, number)
         self._enough(todo, reports, failures)
-        return judge(reports, self._taken, [one for _, one in self._desk.found.values()] + self._seen)
+        earlier = [one for _, one in self._desk.found.values()] + self._seen
+        return judge(reports, self._taken, earlier), sorted(reports)
 
     def _before(self, what: str, number: int, life: int) -> str:
         return f"before {self._name(what, number)}, start {life + 1}"

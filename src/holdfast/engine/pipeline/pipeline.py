@@ -107,7 +107,8 @@ def _commit(desk: Desk, batch: Mapping[str, Any], base: str, passed: Passed, tit
     desk.check_branch()  # a check may have left another one behind
     desk.found = {one.id: (batch["shown"], one) for one in passed.found} | desk.found
     at = str(desk.run.step(f"{name}/passed", desk.now))
-    desk.run.step(f"{name}/files", partial(write_files, desk, batch, base, passed.found, earlier, at))
+    files = partial(write_files, desk, batch, base, passed.found, earlier, at, passed.reviewed_by)
+    desk.run.step(f"{name}/files", files)
     mark = desk.repo.milestone(title, body=body, tier=passed.tier, verification_commands=list(passed.commands))
     desk.tell(Moment("commit", name, str(mark.commit or ""), {"sidecar": mark.sidecar_written}))
     if mark.left_out:
@@ -117,7 +118,7 @@ def _commit(desk: Desk, batch: Mapping[str, Any], base: str, passed: Passed, tit
 def _pass_over(desk: Desk, batch: Mapping[str, Any], base: str) -> None:
     """Nothing of the batch is left. The checkpoint says so; the next commit has it, with what agents left unreviewed here."""
     at = str(desk.run.step(f"{label(batch)}/passed", desk.now))
-    files = partial(write_files, desk, batch, base, (), frozenset(desk.found), at)
+    files = partial(write_files, desk, batch, base, (), frozenset(desk.found), at, ())
     desk.run.step(f"{label(batch)}/files", files)
 
 
