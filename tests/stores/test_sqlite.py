@@ -32,7 +32,7 @@ from holdfast.core.errors import (
 )
 from holdfast.core.events import NoteRecorded, RunStarted
 from holdfast.engine.log import RunLog, verify_run
-from holdfast.stores import sqlite, sqlite_copy, sqlite_file
+from holdfast.stores import sqlite, sqlite_commit, sqlite_copy, sqlite_file
 from holdfast.stores.sqlite import SqliteStore
 from holdfast.testing.author import ANOTHER, SOMEBODY
 from holdfast.testing.store_suite import StoreSuite
@@ -423,6 +423,38 @@ def test_a_witness_of_another_store_is_refused(tmp_path):
     )
     with pytest.raises(TailLost):
         open_at(tmp_path / "two")
+
+
+@pytest.fixture
+def syncs(monkeypatch):
+    """Each sync of a witness, by the clock of the appends, which stands still until it is moved."""
+    done, sync, clock = [], os.fdatasync, [time.monotonic_ns()]
+    monkeypatch.setattr(os, "fdatasync", lambda fd: done.append(os.fstat(fd).st_ino) or sync(fd))
+    monkeypatch.setattr(sqlite_commit, "monotonic_ns", lambda: clock[0])
+
+    def after(seconds, act):
+        clock[0] += int(seconds * 1e9)
+        done.clear()
+        act()
+        return done
+
+    return after
+
+
+def test_whoever_appends_syncs_the_witness_once_a_second(store, syncs):
+    log = begun(store)
+    witness = os.stat(store._writer.witness.path).st_ino
+    moments = (0.2, 0.2, 0.2, 0.5, 0.2, 0.9)
+    done = [list(syncs(seconds, lambda: log.record(NoteRecorded(text="x")))) for seconds in moments]
+    assert done == [[], [], [], [witness], [], [witness]]
+
+
+def test_whoever_waits_long_between_two_events_syncs_the_witness_with_the_lease(store, syncs):
+    log = begun(store)
+    assert syncs(0.2, lambda: log.record(NoteRecorded(text="the last one for a long time"))) == []
+    assert syncs(0.2, log.renew) == [os.stat(store._writer.witness.path).st_ino]
+    assert syncs(2.0, log.renew) == []  # there is nothing new to sync, and the next event need not wait for its turn
+    assert len(syncs(0.2, lambda: log.record(NoteRecorded(text="at last")))) == 1
 
 
 # --- reading

@@ -181,12 +181,15 @@ class SqliteStore:
             raise LeaseHeld(run_id, "a process that is taking it just now") from None
 
     def renew(self, lease: Lease) -> None:
-        holding = self._holding(lease)
-        until = time.monotonic_ns() + int(lease.ttl * 1e9)
-        with self._writer.transaction() as writer:
-            writer.execute(SQL["renew"], (until, holding.number, lease.epoch))
-            if writer.changes() == 0:
-                raise LeaseLost(lease.run_id, lease.epoch)
+        """Also sync what the witness saw last: whoever waits long between two events renews meanwhile."""
+        holding, now = self._holding(lease), time.monotonic_ns()
+        until = now + int(lease.ttl * 1e9)
+        with self._writer.door(), self._writer.turn:
+            with self._writer.transaction() as writer:
+                writer.execute(SQL["renew"], (until, holding.number, lease.epoch))
+                if writer.changes() == 0:
+                    raise LeaseLost(lease.run_id, lease.epoch)
+            self._writer.sync_witness(now)
         holding.extend(until, lease.ttl)
 
     def release(self, lease: Lease) -> None:

@@ -216,6 +216,8 @@ class Writer:
             raise error
 
     def sync_witness(self, now: int = 0) -> None:
+        if not self.witness.dirty:
+            return
         try:
             self.witness.sync()
             self.synced = now
