@@ -22,6 +22,7 @@ TESTS: dict[str, tuple[str, ...]] = {
     "state": ("test_state.py", "test_rules.py"),
     "moves": ("test_moves.py",),
     "wire": ("test_wire.py",),
+    "chain": ("test_wire.py", "test_sha.py"),
     "checkpoint": ("test_checkpoint.py",),
     "drift": ("test_drift.py",),
     "keys": ("test_keys.py",),

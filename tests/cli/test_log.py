@@ -7,9 +7,11 @@ import signal
 import subprocess
 from contextlib import closing
 
+import apsw
 import pytest
 
 from holdfast import app
+from holdfast.core import stops
 from holdfast.core.events import NoteRecorded, RunFinished, RunStopped
 from holdfast.core.wire import chain_hash
 from holdfast.ports import Projection, Record
@@ -141,14 +143,89 @@ def test_following_a_store_at_rest_sees_a_writer_that_comes_later(holdfast, make
 
 def settle(place) -> None:
     """Bring a store into one file, as a copy to another disk may have it."""
-    import apsw
-
     if place.with_name("holdfast.db-wal").exists():
         connection = apsw.Connection(str(place))
         connection.execute("pragma wal_checkpoint(truncate)").fetchall()
         connection.close()
     for end in ("-wal", "-shm"):
         place.with_name("holdfast.db" + end).unlink(missing_ok=True)
+
+
+# --- a log that is damaged
+
+EVENT = 1 << 32  # the place of event 0 of the first run
+DELETED = f"delete from events_1 where place = {EVENT + 4}"
+EDITED = f"update events_1 set body = replace(body, '\"output\":1', '\"output\":9') where place = {EVENT + 5}"
+GAP = "Run run-1 should go on with event 4, but has 5."
+BROKEN = "Event 5 of run run-1 does not follow from the event before it."
+
+
+def hurt(holdfast, make_run, *statements, steps=3) -> None:
+    """A run of eight events, as somebody with a database tool leaves it."""
+    make_run("run-1", steps=steps, ending="finished")
+    settle(holdfast.place)
+    connection = apsw.Connection(str(holdfast.place))
+    for statement in statements:
+        connection.execute(statement)
+    connection.close()
+
+
+def seqs(answer) -> list[str]:
+    return [line.split()[0] for line in answer.out.splitlines()]
+
+
+@pytest.mark.parametrize("options", [[], ["-f"]])
+@pytest.mark.parametrize(("damage", "told", "left"), [(DELETED, GAP, "1235678"), (EDITED, BROKEN, "12345678")])
+def test_damage_is_named_and_what_is_left_is_shown(holdfast, make_run, options, damage, told, left):
+    hurt(holdfast, make_run, damage)
+    answer = holdfast("log", "run-1", *options)
+    assert (answer.code, "".join(seqs(answer))) == (stops.exit_code("log_damaged"), left)
+    first, *_, advice = answer.err.splitlines()
+    assert first == told and "holdfast verify" in advice
+
+
+def test_damage_is_named_as_json_beside_json(holdfast, make_run):
+    hurt(holdfast, make_run, DELETED, EDITED)
+    answer = holdfast("log", "run-1", "--json")
+    *events, last = map(json.loads, answer.out.splitlines())
+    assert [event["seq"] for event in events] == [1, 2, 3, 5, 6, 7, 8]
+    assert (last["error"]["message"], last["error"]["exit_code"]) == (GAP, answer.code)
+    assert [json.loads(line)["moment"] for line in answer.err.splitlines()] == ["note", "error"]
+
+
+def test_each_hurt_place_is_named_up_to_some(holdfast, make_run):
+    hurt(holdfast, make_run, "update events_1 set at = replace(at, ':', '-')", steps=20)
+    answer = holdfast("log", "run-1")
+    assert len(seqs(answer)) == 42
+    assert answer.err.count("does not follow") == 10 + 1
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (["--after", "3"], GAP),
+        (["--after", "4"], ""),  # nothing is left to prove event 5 by
+        (["--after", "5"], ""),
+        (["--after", "6", "--limit", "1"], ""),
+        (["--limit", "3"], ""),
+        (["--kind", "run_finished"], GAP),
+        (["--kind", "run_started", "--limit", "1"], ""),
+        (["--after", "800"], ""),
+    ],
+)
+def test_only_damage_in_the_range_is_named(holdfast, make_run, options, told):
+    hurt(holdfast, make_run, DELETED, EDITED)
+    answer = holdfast("log", "run-1", *options)
+    assert (answer.code, answer.err.partition("\n")[0]) == (stops.exit_code("log_damaged") if told else 0, told)
+
+
+def test_an_end_that_is_gone_is_named(holdfast, make_run):
+    hurt(holdfast, make_run, f"delete from events_1 where place > {EVENT + 6}")
+    holdfast.place.with_name("holdfast.db-witness").unlink()
+    answer = holdfast("log", "run-1")
+    assert (answer.code, len(seqs(answer))) == (stops.exit_code("tail_lost"), 6)
+    assert "it was at event 8 and now ends at 6" in answer.err
+    assert holdfast("log", "run-1", "--limit", "6").code == 0
 
 
 def test_ctrl_c_ends_following_with_its_own_exit_code(holdfast, make_run):

@@ -1,25 +1,41 @@
-"""`holdfast log`: the events of a run as they were stored, as a stream. Folds nothing, so no event is too new to be shown."""
+"""`holdfast log`: the events of a run as they were stored, as a stream. Folds nothing, so no event is too new to be shown.
+
+Damage is named where it stands, and what is left is shown all the same; the exit code is that of the first.
+"""
 
 from __future__ import annotations
 
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
 from itertools import islice
-from typing import Any
+from typing import Any, TypeVar
 
 import click
 
 from holdfast import app, config
-from holdfast.cli.output import SCHEMA_VERSION, body_field, escape, json_option, parse_body, run_argument, write_lines
+from holdfast.cli.output import (
+    SCHEMA_VERSION,
+    body_field,
+    escape,
+    json_option,
+    parse_body,
+    remark,
+    run_argument,
+    write_lines,
+)
 from holdfast.cli.render import clock
+from holdfast.core.chain import GENESIS, check_chain
+from holdfast.core.errors import LogDamaged, TailLost
 from holdfast.core.stops import is_resumable
-from holdfast.ports import Record, Store
+from holdfast.ports import Head, Record, Store
 
+Item = TypeVar("Item")
 POLL = 0.2
 SUMMARY = 160
+NAMED = 10  # places that are hurt; who rewrote a whole log need not be told of each event
 
 # What one line shows of each kind; a kind that is not here is shown raw.
 FIELDS = {
@@ -63,20 +79,62 @@ def command(run: str, follow: bool, after: int, limit: int | None, kinds: tuple[
     line = json_line if as_json else text_line
     left = None if limit is None else min(limit, sys.maxsize)
 
-    def chosen(records: Iterator[Record]) -> Iterator[str]:
-        return (line(record) for record in records if not kinds or record.kind in kinds)
-
     with closing(app.open_configured(where, read_only=True)) as store:
-        run_id = app.newest_run(store, run).run_id
+        head = app.newest_run(store, run)
+        proof = Proof(store, head, after, as_json)
+
+        def chosen(records: Iterable[Record]) -> Iterator[str]:
+            return (line(record) for record in proof.follow(records) if not kinds or record.kind in kinds)
+
         if not follow:
-            write_lines(islice(chosen(store.read(run_id, after)), left))
-            return
-    for batch in follow_run(where, run_id, after):
-        shown = list(islice(chosen(iter(batch)), left))
-        write_lines(shown)
-        left = None if left is None else left - len(shown)
+            write_lines(islice(chosen(proof.to_the_end(store.read(head.run_id, after))), left))
+    for batch in proof.to_the_end(follow_run(where, head.run_id, after)) if follow else ():
+        shown = write_lines(islice(chosen(batch), left))
+        left = None if left is None else left - shown
         if left == 0:
-            return
+            break
+    proof.judge()
+
+
+class Proof:
+    """Follows the chain through what is shown, from wherever that begins. Keeps nothing back: names what does not follow."""
+
+    def __init__(self, store: Store, head: Head, after: int, as_json: bool) -> None:
+        before = next(store.read(head.run_id, after - 1, 1), None) if after else None
+        self._previous = GENESIS if not after else before.hash if before is not None and before.seq == after else None
+        self._head, self._seq, self._as_json = head, after, as_json
+        self._found: list[LogDamaged] = []
+
+    def follow(self, records: Iterable[Record]) -> Iterator[Record]:
+        for record in records:
+            previous, expected = self._previous, self._seq + 1
+            self._previous, self._seq = record.hash, record.seq
+            if previous is not None or record.seq != expected:
+                self._check(record, previous or GENESIS, expected)
+            yield record
+
+    def _check(self, record: Record, previous: bytes, expected: int) -> None:
+        try:
+            check_chain(record, previous, expected)
+        except LogDamaged as damage:
+            self._name(damage)
+
+    def to_the_end(self, items: Iterable[Item]) -> Iterator[Item]:
+        """The last of them must be no earlier than where the run was when this began."""
+        yield from items
+        if self._seq < self._head.seq:
+            reached = f"it was at event {self._head.seq} and now ends at {self._seq}"
+            self._name(TailLost(f"Run {self._head.run_id}", reached))
+
+    def _name(self, damage: LogDamaged) -> None:
+        self._found.append(damage)
+        if len(self._found) <= NAMED:
+            remark(escape(damage), self._as_json)
+
+    def judge(self) -> None:
+        """Leave with the first damage, once everything is shown."""
+        for damage in self._found:
+            raise damage
 
 
 def follow_run(

@@ -78,14 +78,15 @@ def leave_quietly(stream: TextIO | None = None) -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), (stream or sys.stdout).fileno())
 
 
-def write_lines(lines: Iterable[str]) -> None:
-    """Many lines, the first at once, the rest as fast as the reader takes them."""
-    out = sys.stdout
-    for number, line in enumerate(lines):
+def write_lines(lines: Iterable[str]) -> int:
+    """Many lines, the first at once, the rest as fast as the reader takes them. How many there were."""
+    out, number = sys.stdout, 0
+    for number, line in enumerate(lines, 1):
         out.write(line + "\n")
-        if number == 0:
+        if number == 1:
             out.flush()
     out.flush()
+    return number
 
 
 def parse_body(body: bytes) -> dict[str, Any] | None:

@@ -1,42 +1,31 @@
 """How events become records and records become events. The only place that knows old versions. Never skips a record.
 
-The chain hash covers run id, sequence, kind, version, time and operation, so an event cannot be moved between runs,
-reordered or edited. Newer versions are refused with a reason; they can still be listed and exported as records.
+Newer versions are refused with a reason; they can still be listed and exported as records.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache
 from typing import Any
 
 import msgspec
 
-from holdfast.core.errors import BadRecord, ChainBroken, NewerSchema, NotCanonical, SequenceGap, TooLarge
+from holdfast.core.chain import BEGUN, GENESIS, begun_for_many, chain_hash, check_chain
+from holdfast.core.errors import BadRecord, NewerSchema, NotCanonical, TooLarge
 from holdfast.core.events import KINDS, Event, Extension
 from holdfast.core.ids import is_kind
 from holdfast.core.named import Protocol
 from holdfast.core.plain import check_plain
-from holdfast.core.sha import of_many, sha256
 from holdfast.core.values import Record
 
+__all__ = [
+    "BEGUN", "EXTENSION_PREFIX", "GENESIS", "LIFTS", "MAX_EVENT_BYTES", "Plainly", "Redact", "begun_for_many", "chain_hash",
+    "check_chain", "decode", "encode", "encode_body", "place", "tag",
+]  # fmt: skip
+
 MAX_EVENT_BYTES = 64 * 1024
-GENESIS = bytes(32)
 EXTENSION_PREFIX = "x_"
-_DOMAIN = b"holdfast/event/1\n"
-BEGUN = sha256(_DOMAIN)  # the hash of every event begins as a copy of this: copying is quicker than beginning
-_MANY = 1000  # events before this one are hashed by what is quick to load
 _STILL_READ = f"{NewerSchema.advice} `holdfast log` and `holdfast export` still read it."
-
-
-@cache
-def begun_for_many() -> Any:
-    """The same, for who hashes many events."""
-    return of_many()(_DOMAIN)
-
-
-def _begun(seq: int) -> Any:
-    return BEGUN if seq < _MANY else begun_for_many()
 
 
 class Redact(Protocol):
@@ -141,14 +130,6 @@ def _too_large(event: Event, body: bytes) -> TooLarge:
     return TooLarge(f"The event {type(event).__name__}", len(body), MAX_EVENT_BYTES, advice=advice)
 
 
-def chain_hash(previous: bytes, run_id: str, seq: int, kind: str, version: int, at: str, op: str, body: bytes) -> bytes:
-    envelope = f"{run_id}\n{seq}\n{kind}\n{version}\n{at}\n{op}\n".encode()
-    digest = _begun(seq).copy()
-    digest.update(b"".join((previous, envelope, body)))
-    hashed: bytes = digest.digest()
-    return hashed
-
-
 def decode(record: Record) -> Event:
     """The event of a record, lifted to the present version. Refuses newer and unreadable ones by name."""
     read = _readers.get(record[2:4])  # by kind and version
@@ -216,15 +197,3 @@ LIFTS: dict[tuple[str, int], Callable[[dict[str, Any]], dict[str, Any]]] = {
     ("effect_settled", 1): _as_it_was,
     ("effect_settled", 2): _as_it_was,  # some of these replace a receipt already; the fold takes them
 }
-
-
-def check_chain(record: Record, previous: bytes, expected: int, begun: Any = None) -> bytes:
-    """The hash of a record that follows from the one before it; raises otherwise. `begun` is for who knows how many come."""
-    run_id, seq, kind, version, at, body, digest, op = record
-    if seq != expected:
-        raise SequenceGap(run_id, expected, seq)
-    hashed = (begun or _begun(seq)).copy()
-    hashed.update(b"".join((previous, f"{run_id}\n{seq}\n{kind}\n{version}\n{at}\n{op}\n".encode(), body)))
-    if digest != hashed.digest():
-        raise ChainBroken(run_id, seq)
-    return digest
