@@ -576,7 +576,8 @@ def test_tasks_told_by_id_keep_what_stands_beside_them(spec, tmp_path):
 
 
 def test_what_cannot_be_moved_without_harm_is_refused_before_any_work(spec, tmp_path):
-    content = "checkpoint:\n  tasks:\n    pending:\n      - id: T1\n        more: &m {a: 1}\n    completed:\n      - {id: T2, x: *m}\n"
+    pending = "    pending:\n      - id: T1\n        more: &m {a: 1}\n"
+    content = f"checkpoint:\n  tasks:\n{pending}    completed:\n      - {{id: T2, x: *m}}\n"
     (tmp_path / "checkpoint.yaml").write_text(content)
     with pytest.raises(BadFile, match="checkpoint"):
         spec.check_writable()
