@@ -253,7 +253,7 @@ def _directed(
     return _turned(arrows, turn=True), (_GUESSED,)
 
 
-_NO_NEED = "It names tasks, and no need of any was understood, so it holds none back. A need is written as `T2: [T1]`, for instance."
+_NO_NEED = "It names tasks, and no need of any was understood, so it holds none back. Write a need as `T2: [T1]`, for instance."
 _GUESSED = "Nothing says which way `from` and `to` point; it was taken from the order of the ids."
 _MIXED = "Some of its `from` and `to` point the other way than most do."
 
