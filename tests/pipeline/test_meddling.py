@@ -8,9 +8,27 @@ import signal
 import pytest
 
 from holdfast.core import stops
-from tests.pipeline.kit import CHAIN, ONE, QUICK, SPEC, TWO, build, carrying, end, is_stop, report, wait_for, write
+from tests.pipeline.kit import (
+    CHAIN,
+    ONE,
+    QUICK,
+    SPEC,
+    TWO,
+    build,
+    carrying,
+    end,
+    is_stop,
+    report,
+    review,
+    wait_for,
+    write,
+)
 
 TASKS = f"specs/active/{SPEC}/tasks.yaml"
+CHECKPOINT, REVIEW = (f"specs/active/{SPEC}/{name}.yaml" for name in ("checkpoint", "review"))
+HEADED = (
+    "# ours\ncheckpoint:\n  branch: main\n  decisions: [keep me]   # by hand\n  deferred_issues:\n    - human item\n"
+)
 DONE = [write("kit/words.py", "WORDS = 1\n"), report(implementation_files=["kit/words.py"])]
 HANG = [{"do": "half", "path": "kit/half.py", "text": "HALF = 1\n#the rest\n"}, {"do": "sleep", "seconds": 60}]
 
@@ -214,3 +232,71 @@ def test_ctrl_c_while_a_check_runs(tmp_path):
     (project.folder / "quick").touch()
     assert project.resume().code == 0
     assert project.starts("implement/T1") == 1 == project.starts("review/batch-1/1")
+
+
+# --- the checkpoint and the review
+
+TAKEN = {
+    "removed": ({"do": "run", "argv": ["rm", CHECKPOINT]}, "all of it, human item"),
+    "broken": (write(CHECKPOINT, "checkpoint: a: b\n"), "all of it, human item"),
+    "emptied": (write(CHECKPOINT, HEADED.replace("keep me", "")), "decisions"),
+    "stripped": (write(CHECKPOINT, "# x\ncheckpoint:\n  deferred_issues: [another]\n"), "decisions, human item"),
+    "dumped": (
+        write(CHECKPOINT, "checkpoint: {decisions: [keep me], deferred_issues: [human item]}\n"),
+        "its comments",
+    ),
+}
+
+
+@pytest.mark.parametrize("how", TAKEN)
+def test_what_goes_out_of_the_checkpoint_while_agents_are_at_work_is_put_back_and_told(tmp_path, how):
+    act, said = TAKEN[how]
+    project = build(tmp_path, ONE, {"implement/T1": [act, *DONE]}, QUICK)
+    project.write(CHECKPOINT, HEADED)
+    project.commit()
+    answer = project.run()
+    assert answer.code == 0, answer
+    assert project.git("show", f"HEAD:{CHECKPOINT}").startswith(HEADED[:-1])
+    (told,) = [text for text in project.notes() if "while agents were at work" in text]
+    assert told.startswith(f"checkpoint.yaml: {said} went out of it") and "is put back" in told
+    assert (how == "removed") == ("artifact" not in told)
+    if how != "removed":
+        assert project.artifact(told.rpartition(" ")[2]) == act["text"].encode()
+
+
+@pytest.mark.parametrize("cut", ["stop", "kill"])
+def test_it_is_put_back_also_where_the_work_is_cut_off(tmp_path, cut):
+    last = report(status="blocked") if cut == "stop" else {"do": "sleep", "seconds": 60}
+    project = build(tmp_path, ONE, {"implement/T1": [[TAKEN["removed"][0], write("kit/half", ""), last], DONE]}, QUICK)
+    project.write(CHECKPOINT, HEADED)
+    project.commit()
+    if cut == "kill":
+        process = project.start("run", SPEC, "--yes")
+        wait_for((project.top / "kit" / "half").exists)
+        end(process, signal.SIGKILL)
+        assert not (project.top / CHECKPOINT).exists()
+    else:
+        is_stop(project, project.run(), "worker_blocked")
+        assert project.read(CHECKPOINT) == HEADED
+        project.write(CHECKPOINT, HEADED.replace("  decisions: [keep me]   # by hand\n", ""))  # a person may do so now
+    assert project.resume().code == 0
+    kept = project.git("show", f"HEAD:{CHECKPOINT}")
+    assert kept.startswith("# ours\n") and "human item" in kept and ("decisions" in kept) == (cut == "kill")
+    assert sum("while agents were at work" in text for text in project.notes()) == 1
+
+
+def test_so_is_the_review(tmp_path):
+    low = {"severity": "low", "location": "kit/words.py:1", "description": "hm", "task": "T1"}
+    acts = {
+        "implement/T1": [write(REVIEW, "issues: []\n"), *DONE],
+        "review/batch-1/1": [review(low)],
+        "review/*": [review()],
+    }
+    project = build(tmp_path, ONE, acts, QUICK)
+    before = "ours: {a: b}\nissues:\n  low:\n    - id: L001\n      description: old\n"
+    project.write(REVIEW, before)
+    project.commit()
+    assert project.run().code == 0
+    kept = project.git("show", f"HEAD:{REVIEW}")
+    assert kept.startswith(before) and "id: L002" in kept
+    assert any(text.startswith("review.yaml: ours, issues went out") for text in project.notes()), project.notes()

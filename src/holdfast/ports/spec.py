@@ -23,6 +23,15 @@ class Specs(Protocol):
     def read(self) -> Spec:
         """All that the files say. Raises SpecError if there is nothing to work by."""
 
+    def mirrors(self) -> Mapping[str, bytes]:
+        """The checkpoint and the review as they are, by their names, if they are there."""
+
+    def lost(self, name: str, before: bytes) -> list[str]:
+        """What one of these said besides what a run writes, and does not say any more."""
+
+    def put_back(self, name: str, data: bytes) -> None:
+        """Write one of these as it was."""
+
     def mark(self, statuses: Mapping[str, Status], *, today: str | None = None) -> None:
         """Set the status of tasks, in the words of the file; and the date of the change, if it has one."""
 

@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping, Sequence
 
 from holdfast.adapters.paths import real_path
-from holdfast.adapters.specs import reader
+from holdfast.adapters.specs import reader, texts
 from holdfast.adapters.specs.texts import top_of, within
 from holdfast.adapters.specs.writer import Writer
 from holdfast.core.review import Finding
@@ -34,6 +34,20 @@ class SpecFolder:
         if known is None or known[0] != found:
             known = self._known = (found, reader.spec_of(self._folder, self.path, found))
         return known[1]
+
+    def mirrors(self) -> dict[str, bytes]:
+        """`checkpoint.yaml` and `review.yaml`, if they are there, byte for byte."""
+        base = real_path(self._top)
+        found = {name: texts.fetch(self._folder, name, base) for name in (reader.CHECKPOINT, reader.REVIEW)}
+        return {name: data for name, data in found.items() if data is not None}
+
+    def lost(self, name: str, before: bytes) -> list[str]:
+        """What one of these said besides what a run writes, and does not say any more."""
+        return reader.lost_in(name, before, self.mirrors().get(name))
+
+    def put_back(self, name: str, data: bytes) -> None:
+        """Write one of these as it was."""
+        texts.put_back(self._folder, name, data)
 
     def check_writable(self) -> None:
         """Refuse, before any work is done, files that could not be changed after it. Raises BadFile with the line."""

@@ -17,6 +17,7 @@ from holdfast.adapters.specs.yaml_text import Node
 from holdfast.core.batches import faults, plan
 from holdfast.core.errors import BadInput, NotFound
 from holdfast.core.spec import ASIDE, OVER, Problem, Spec, SpecError, Task, digest_of, natural
+from holdfast.core.spec_besides import lost, lost_of_checkpoint
 from holdfast.core.spec_graph import Graph, implied, read_graph
 from holdfast.core.spec_shapes import (
     IDS,
@@ -68,6 +69,23 @@ def fetch_all(folder: str, top: str, shown: str) -> Found:
         else:
             found |= {} if data is None else {name: data}
     return found
+
+
+def lost_in(name: str, before: bytes, now: bytes | None) -> list[str]:
+    """What a file said besides what a run writes, and does not say any more; "all of it" if nobody can read it now.
+
+    Where that is something, with the deferred findings that are gone.
+    """
+    was = parse(name, before).data
+    try:
+        left = parse(name, now or b"").data
+    except BadInput:
+        left = {}
+    gone = lost_of_checkpoint(was, left) if name == CHECKPOINT else list(dict.fromkeys(lost(was, left)))
+    gone += ["its comments"] if b"#" in before and b"#" not in (now or b"") else []
+    put_off, known = ([one.id or one.description for one in read_checkpoint(data).deferred] for data in (was, left))
+    found = ["all of it"] if was and not left else gone
+    return found and [*found, *(one for one in put_off if one not in known)]
 
 
 def spec_of(folder: str, shown: str, found: Found) -> Spec:

@@ -100,6 +100,13 @@ def store(folder: str, name: str, text: str, before: str | None) -> None:
         place.replace(name, data, None if found is None else found.found)
 
 
+def put_back(folder: str, name: str, data: bytes) -> None:
+    """Put bytes in the place of whatever the file says now."""
+    with opened(real_path(folder)) as place:
+        found = place.read(name, MAX_BYTES)
+        place.replace(name, data, None if found is None else found.found)
+
+
 def refused(path: str, why: str) -> SpecError:
     return SpecError(f"{path} was not changed: {why}.", advice="Change it by hand, and try again.")
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import count
 from typing import Any
 
@@ -23,12 +23,14 @@ from holdfast.core.review import Finding
 from holdfast.core.settings import Settings
 from holdfast.core.shapes import OPEN, EffectState, WorkspaceState
 from holdfast.core.spec import Checkpoint
+from holdfast.core.stops import snippet
 from holdfast.core.wire import decode
 from holdfast.engine.repository import Repository
 from holdfast.engine.run import Run
 from holdfast.ports.spec import Agents, Checks, Ground, Specs
 
 _LONGEST = 100
+_SHOWN = 8
 _BOUNDS = frozenset({"run_stopped", "run_resumed"})  # where the life of a process ends
 _OURS = re.compile(
     r"(review|fix|gate|verify|plan)(-\d.*)?$|(merge|base|begin|files|passed|closed|trees|tasks)$"
@@ -130,6 +132,9 @@ class Desk:
                 return isinstance(event, RunStopped) and event.reason == reason
         return False
 
+    def _rested_since(self, seq: int) -> bool:
+        return any(record.kind == "run_stopped" for record in self.run.records(seq))
+
     def halt(self) -> None:
         """Let every thread of this run come to its end at its next boundary, also one that waits for a limit."""
         self.halted.set()
@@ -157,6 +162,45 @@ class Desk:
     def _tell_moved(self, name: str, before: Mapping[str, str]) -> None:
         for sentence in self.parts.ground.moved(before):
             self.note(f"{name}: while agents were at work, by one of them or by a person: {sentence}")
+
+    @contextmanager
+    def guarding(self, name: str) -> Iterator[None]:
+        """What goes out of the checkpoint and the review while agents are at work is put back, also if the work stops.
+
+        After a kill they are held against what they were before it; after a stop, against what a person made of them.
+        """
+        before = {} if self.decided_before(f"{name}/passed") else self._mirrors(name)
+        try:
+            yield
+        except BaseException:
+            with suppress(
+                HoldfastError
+            ):  # why the work stopped is told first; the next start looks at the files as well
+                self._put_back(before)
+            raise
+        self._put_back(before)
+
+    def _mirrors(self, name: str) -> dict[str, str]:
+        for number in count(1):
+            mark = f"{name}/mirrors-{number}"
+            known = self.run.state.steps.get(mark)
+            if known is None or known.status != "finished" or not self._rested_since(known.ended):
+                return dict(self.run.step(mark, self._keep_mirrors))
+        raise AssertionError
+
+    def _keep_mirrors(self) -> dict[str, str]:
+        return {name: self.keep(data) for name, data in self.parts.specs.mirrors().items()}
+
+    def _put_back(self, before: Mapping[str, str]) -> None:
+        specs = self.parts.specs
+        for name, artifact in before.items():
+            if not (gone := specs.lost(name, self.kept(artifact))):
+                continue
+            now = specs.mirrors().get(name)
+            kept = "" if now is None else f"; what stood there is artifact {self.keep(now)}"
+            specs.put_back(name, self.kept(artifact))
+            said = ", ".join(map(snippet, gone[:_SHOWN]))
+            self.note(f"{name}: {said} went out of it while agents were at work, and it is put back as it was{kept}")
 
     def check_branch(self) -> None:
         """Stop if an agent or a check left another branch checked out: what is done now would go astray."""

@@ -71,10 +71,11 @@ def _batch(desk: Desk, batch: Mapping[str, Any]) -> None:
     base = _base(desk, name)
     begun = desk.run.step(f"{name}/begin", partial(_begin, desk, batch))
     if (left := aside.without(desk, batch, base))["tasks"]:
-        claims = tasks.work_on(desk, left, base, begun)
-        passed = Gate(desk, left, base, _tiers(desk, left), _taken(desk, left)).go_through()
-        check_claims(desk, batch)
-        tasks.check_kept(desk, left, base, claims)
+        with desk.guarding(name):
+            claims = tasks.work_on(desk, left, base, begun)
+            passed = Gate(desk, left, base, _tiers(desk, left), _taken(desk, left)).go_through()
+            check_claims(desk, batch)
+            tasks.check_kept(desk, left, base, claims)
         _commit(desk, left, base, passed, _title(left), _body(left))
     else:
         _pass_over(desk, left, base)
@@ -143,8 +144,9 @@ def _final(desk: Desk, batch: Mapping[str, Any], start: str) -> None:
     base = _base(desk, label(last))
     everything = desk.run.step(f"{label(last)}/tasks", partial(_everything, desk))
     gate = Gate(desk, {**last, "tasks": everything}, start, ("tier0", "tier1", "tier2"), _taken(desk, batch))
-    passed = gate.go_through()
-    check_claims(desk, last)
+    with desk.guarding(label(last)):
+        passed = gate.go_through()
+        check_claims(desk, last)
     left = desk.run.step(f"{label(last)}/left", partial(_left, desk))
     if passed.fixes or passed.found or left:
         _commit(desk, last, base, passed, f"{snippet(batch['spec'])}: final review", "")
