@@ -24,6 +24,7 @@ from holdfast.core.shapes import FINISHED, RunState
 from holdfast.core.spec import Problem, Spec, SpecError, batches_behind, refuse
 from holdfast.core.stops import is_resumable
 from holdfast.core.strictness import Strictness
+from holdfast.core.unfinished import unfinished
 from holdfast.engine.log import read_head
 from holdfast.ports import Head, Store
 
@@ -63,12 +64,14 @@ class SpecElsewhere(HoldfastError):
 
 
 class Seen(NamedTuple):
-    """A spec as its files are now, the batches that are left, each with its number, and what is in none of them."""
+    """A spec as its files are now, the batches that are left, each with its number, what is in none of them, and
+    what the checkpoint tells was begun."""
 
     folder: SpecFolder
     spec: Spec
     batches: tuple[tuple[int, Batch], ...]
     held: tuple[str, ...]
+    begun: tuple[str, ...]
 
 
 def look(text: str, parallel: int | None = None) -> Seen:
@@ -85,7 +88,8 @@ def look(text: str, parallel: int | None = None) -> Seen:
         for batch in plan(spec.tasks, break_on_phase=run.break_on_phase)
     ]
     numbered = tuple(enumerate(planned, batches_behind(spec.checkpoint) + 1))
-    return Seen(folder, spec, numbered, tuple(held_said(held(spec.tasks))))
+    begun = tuple(sentence for found in unfinished(spec.checkpoint, spec.tasks).values() for sentence in found)
+    return Seen(folder, spec, numbered, tuple(held_said(held(spec.tasks))), begun)
 
 
 def look_data(seen: Seen) -> dict[str, Any]:
@@ -101,6 +105,7 @@ def look_data(seen: Seen) -> dict[str, Any]:
             {"number": number, "tasks": list(batch.tasks), "parallel": batch.parallel} for number, batch in seen.batches
         ],
         "held": list(seen.held),
+        "begun": list(seen.begun),
     }
 
 

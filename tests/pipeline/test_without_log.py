@@ -95,3 +95,42 @@ def test_a_spec_that_never_ran_is_not_called_a_missing_store(tmp_path):
     error = json.loads(answer.out)["error"]
     assert answer.code == stops.exit_code("not_found") and "no run" in error["message"], answer
     assert f"`holdfast run {SPEC}`" in error["advice"]
+
+
+BEGUN = """\
+checkpoint:
+  last_batch: 0
+  phase_cursor: {batch: 1, phase: implementer, status: in_progress, tasks: [T1], reports: [{agent: codex}]}
+  incomplete_stages:
+    - batch: 1
+      task: T1
+      phase: implementer
+      agent: codex
+      status: in_progress
+      evidence: {pre_dispatch: {git_status: clean}}
+    - {batch: 2, task: T3, phase: tester, status: failed}
+"""
+
+
+def test_stages_that_a_checkpoint_calls_incomplete_are_told_briefed_and_brought_to_their_end(tmp_path):
+    project = build(tmp_path, CHAIN, {"implement/T3": [BLOCKED, COUNT]}, QUICK)
+    project.write(CHECKPOINT, BEGUN)
+    project.commit()
+    said = "T1: codex began implementer (in_progress) of batch 1, and no valid end of that is told"
+    assert said in project.holdfast("resume", SPEC, "--plan").out
+    assert project.holdfast("run", SPEC, "--plan", "--json").data["begun"][0] == said
+    assert project.resume().code == stops.exit_code("worker_blocked")
+    assert f"checkpoint.yaml: {said}" in project.notes()
+    (one,) = [text for text in project.prompts() if text.startswith("# Implement: T1")]
+    assert "You are continuing work" in one and f"- by checkpoint.yaml, {said}" in one
+    (one,) = [text for text in project.prompts() if text.startswith("# Implement: T3")]
+    assert "somebody began tester (failed) of batch 2" in one
+    kept = project.git("show", f"HEAD:{CHECKPOINT}")
+    assert "  incomplete_stages:\n    - {batch: 2, task: T3, phase: tester, status: failed}\n" in kept
+    assert "  phase_cursor:\n    batch: 1\n    phase: complete\n    status: completed\n    tasks: [T1]\n" in kept
+    assert project.resume().code == 0
+    kept = project.git("show", f"HEAD:{CHECKPOINT}")
+    assert "  incomplete_stages: []\n" in kept and "    batch: 2\n    phase: complete\n" in kept
+    earlier = kept.partition("  earlier_incomplete_stages:\n")[2]
+    assert earlier.startswith("    - batch: 1\n      task: T1\n") and "status: completed\n      evidence:" in earlier
+    assert "  earlier_phase_cursor:\n    - {batch: 1, phase: implementer, status: in_progress" in kept

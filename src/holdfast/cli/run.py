@@ -137,6 +137,6 @@ def show_batches(specs: Any, spec: str, as_json: bool, parallel: int | None = No
     table(TASKS, [(places.get(one.id, ""), one.id, one.status, ", ".join(one.files), one.title) for one in ordered])
     done = len(summary_of(seen.spec.tasks)["completed"])
     left = f"{len(seen.batches)} batch{'' if len(seen.batches) == 1 else 'es'} left"
-    for sentence in seen.held:
+    for sentence in (*seen.begun, *seen.held):
         say(f"{escape(sentence)}.")
     say(f"{done} of {len(seen.spec.tasks)} tasks are complete; {left}.")

@@ -88,6 +88,13 @@ def resume_brief(brief: Brief, tokens: int) -> str:
     return text
 
 
+def joined(known: Brief, told: Brief | None) -> Brief:
+    """What is known, and what somebody told besides."""
+    if told is None:
+        return known
+    return known._replace(not_done=(*known.not_done, *told.not_done), unknown=(*known.unknown, *told.unknown))
+
+
 def unreadable_report(why: str, how_to_report: str) -> str:
     """Asks an agent again whose answer could not be read."""
     return (

@@ -10,13 +10,13 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from holdfast.adapters.specs.carried import Known
-from holdfast.adapters.specs.draft import Draft
+from holdfast.adapters.specs.carried import Known, items_of
+from holdfast.adapters.specs.draft import EARLIER, Draft
 from holdfast.adapters.specs.edit import append, apply, scalar_edit
 from holdfast.adapters.specs.emit import block, commit, flow, moment, number, quoted, scalar
 from holdfast.adapters.specs.texts import Text
 from holdfast.adapters.specs.yaml_text import Entry, Node, compose, plain
-from holdfast.core.spec import Checkpoint, Deferred, NextBatch, Reviewer, Status, TaskRef, list_of
+from holdfast.core.spec import Checkpoint, Deferred, NextBatch, PhaseCursor, Reviewer, Stage, Status, TaskRef, list_of
 from holdfast.core.spec_graph import FILES, first
 from holdfast.core.spec_graph import text as text_of
 from holdfast.core.spec_shapes import (
@@ -44,6 +44,7 @@ _PARTS: tuple[tuple[str, tuple[str, ...]], ...] = (
 _OPTIONAL = ("reviewed_by", "tasks_digest")
 _STATUS_IN: dict[str, Status] = {"completed": "complete", "in_progress": "in_progress", "pending": "pending"}
 _REF = dict.fromkeys((*IDS, *NAMES, *FILES, "status"))
+_STAGES = "incomplete_stages"
 _REVIEWER = dict.fromkeys(("name", "model"))
 _NEXT: Known = {"number": None, "batch": None, "parallel": None, "tasks": _REF}
 _ANYTHING = "anything"
@@ -124,6 +125,8 @@ def updated(text: Text, checkpoint: Checkpoint) -> str:
     draft.set_all({name: values[name] for name in plain_fields if getattr(old, name) != getattr(checkpoint, name)})
     _update_tasks(draft, checkpoint)
     _update_next(draft, old, checkpoint)
+    _update_cursor(draft, old.cursor, checkpoint.cursor)
+    _update_stages(draft, checkpoint)
     _update_deferred(draft, old.deferred, checkpoint.deferred)
     if old.reviewers != checkpoint.reviewers:
         _update_reviewers(draft, checkpoint)
@@ -149,6 +152,8 @@ def check(text: Text) -> None:
         deferred=(*old.deferred, Deferred(_ANYTHING)),
         reviewed_by=(_ANYTHING,),
         tasks_digest=_ANYTHING,
+        cursor=PhaseCursor(_ANYTHING, _ANYTHING),
+        incomplete=(),
     )
     updated(text, later)
     over = (*old.completed, *old.in_progress, *old.pending)
@@ -256,6 +261,44 @@ def _told(tasks: Sequence[TaskRef], held: Entry, style: Callable[[Sequence[TaskR
 
 def _same(was: Sequence[TaskRef], now: Sequence[TaskRef], style: Callable[[Sequence[TaskRef]], Any]) -> bool:
     return tuple(was) == tuple(now) if style is _whole else [ref.id for ref in was] == [ref.id for ref in now]
+
+
+def _update_cursor(draft: Draft, old: PhaseCursor | None, new: PhaseCursor | None) -> None:
+    """A cursor that the file has says where the work stands now. What it said of another place besides is put aside."""
+    if old is None or new is None or old == new:
+        return
+    values = {name: scalar(getattr(new, name)) for name in ("phase", "status")}
+    fields = {"batch": number(new.batch), **values, "tasks": flow(new.tasks), "updated_at": moment(new.updated_at)}
+    if draft.says_more("phase_cursor", dict.fromkeys(fields)):
+        draft.put_aside("phase_cursor")
+        draft.set(("phase_cursor",), fields)
+    else:
+        draft.set_in("phase_cursor", fields)
+
+
+def _update_stages(draft: Draft, new: Checkpoint) -> None:
+    """Stages that are over are taken out of those that are incomplete; what they carry is put aside."""
+    over = {path[-1] for path, node in draft.rows(_STAGES) if _stage_of(plain(node)) not in new.incomplete}
+    if not over:
+        return
+    draft.unfold((_STAGES,))
+    done = {ref.id for ref in new.completed}
+    told = [pair for pair in draft.rows(_STAGES) if pair[0][-1] in over and plain(pair[1]).get("task") in done]
+    edits = [
+        scalar_edit(draft.text, (*path, "status"), node, "completed") for path, node in told if "status" in node.value
+    ]
+    if edits:
+        draft.text = apply(draft.text, edits, compose(draft.text))
+    known = dict.fromkeys((*Stage.__struct_fields__, "updated_at", "report_dir"))
+    items = list(items_of(draft.text, _STAGES, draft.body().value[_STAGES].node, _stage_of, known))
+    for one in items:
+        if one.place in over and one.more:
+            draft.text = append(draft.text, (*draft.path, f"{EARLIER}{_STAGES}"), one.written)
+    draft.set((_STAGES,), [one.written for one in items if one.place not in over])
+
+
+def _stage_of(data: Any) -> Stage | None:
+    return next(iter(read_checkpoint({_STAGES: [data]}).incomplete), None)
 
 
 def _update_deferred(draft: Draft, was: Sequence[Deferred], now: Sequence[Deferred]) -> None:

@@ -124,7 +124,7 @@ class Draft:
         if not changing:
             return
         for way in [*((under, name) for name in changing if name in lists), (rest,)]:
-            self._unfold(way)
+            self.unfold(way)
         lists, aside = self.lists(under), self.body().value.get(rest)
         if aside is not None and not aside.node.is_nothing and not isinstance(aside.node.value, list):
             raise CannotEdit((*self.path, rest), "is not a list")
@@ -139,7 +139,7 @@ class Draft:
         self.set_in(under, {name: row(new.values(), chosen[name], in_line) for name, new in changing.items()})
         self._check(chosen, under, kept, rest)
 
-    def _unfold(self, way: tuple[str, ...]) -> None:
+    def unfold(self, way: tuple[str, ...]) -> None:
         """A list in brackets that has more than words gets a line for each item."""
         node = self.lists(way[0]).get(way[1]) if len(way) > 1 else getattr(self.body().value.get(way[0]), "node", None)
         if node is None or not node.flow or not isinstance(node.value, list):

@@ -15,6 +15,7 @@ from holdfast.core.spec import (
     Checkpoint,
     Deferred,
     NextBatch,
+    PhaseCursor,
     Reviewer,
     Spec,
     Task,
@@ -28,6 +29,7 @@ from holdfast.core.spec import (
     unblocked,
 )
 from holdfast.core.stops import snippet
+from holdfast.core.unfinished import contradicted, still_incomplete, unfinished
 from holdfast.engine.pipeline.desk import Desk, Halt, Moment, label
 
 FINAL = "final"
@@ -78,6 +80,8 @@ class Planner:
         chosen = planned[0] if planned else batches.Batch((), False)
         tasks = {task.id: task for task in spec.tasks}
         before = self._done_before(spec) + number - 1
+        told = unfinished(spec.checkpoint, spec.tasks)
+        begun = {name: told[name] for name in chosen.tasks if name in told}
         return {
             "number": str(number),
             "shown": str(before + 1),
@@ -93,6 +97,7 @@ class Planner:
             "plan": desk.keep_value([_bare(task) for task in spec.tasks]),
             "taken": highest([*(one.id for one in spec.deferred if one.id), *spec.reviewed]),
             "carried": msgspec.to_builtins(_carried(spec)),
+            **({"begun": begun} if begun else {}),
         }
 
     def _done_before(self, spec: Spec) -> int:
@@ -110,6 +115,7 @@ class Planner:
         else:
             said = changes_since(checkpoint, spec.tasks) if checkpoint else []
             self._tell_origin(checkpoint)
+            self._tell_unfinished(spec)
         for sentence in said:
             desk.note(f"tasks.yaml: {sentence}")
 
@@ -120,6 +126,12 @@ class Planner:
             desk.note(desk.parts.ground.last_commit(checkpoint.last_commit, f"{desk.parts.specs.path}/checkpoint.yaml"))
         if checkpoint is not None and not checkpoint.finished and checkpoint.branch not in ("", _branch(desk)):
             desk.note(f"checkpoint.yaml was written on the branch {checkpoint.branch}, and this is {_branch(desk)}")
+
+    def _tell_unfinished(self, spec: Spec) -> None:
+        """What the file tells was begun: those tasks are done anew, and who does them is told of it."""
+        told = [sentence for found in unfinished(spec.checkpoint, spec.tasks).values() for sentence in found]
+        for sentence in told + contradicted(spec.checkpoint, spec.tasks):
+            self._desk.note(f"checkpoint.yaml: {sentence}")
 
     def _tell_claims(self, spec: Spec) -> None:
         """What became of tasks between two batches is told. While a batch is open, `check_claims` stops for it first."""
@@ -268,6 +280,8 @@ def _checkpoint(
         reviewers=_reviewers(desk, spec),
         reviewed_by=spec.checkpoint.reviewed_by if spec.checkpoint else None,
         tasks_digest=_digest(spec),
+        cursor=PhaseCursor(batch["shown"], "complete", "completed", tuple(task["id"] for task in batch["tasks"]), at),
+        incomplete=still_incomplete(spec.checkpoint, spec.tasks, batch["shown"]) if spec.checkpoint else (),
     )
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.core.briefs import Brief, Work, prompt, unreadable_report
+from holdfast.core.briefs import Brief, Work, joined, prompt, unreadable_report
 from holdfast.core.errors import HoldfastError
 from holdfast.core.events import Policy
 from holdfast.core.named import NamedTuple
@@ -262,7 +262,7 @@ class Dispatch:
 
     def _work(self, left: Left) -> Work:
         work = self._order.work()
-        return work if left == Left() else work._replace(brief=self._brief(left))
+        return work if left == Left() else work._replace(brief=joined(self._brief(left), work.brief))
 
     def _brief(self, left: Left) -> Brief:
         desk, order = self._desk, self._order

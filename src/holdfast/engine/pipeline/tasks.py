@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from holdfast.core.briefs import Work
+from holdfast.core.briefs import Brief, Work
 from holdfast.core.errors import HoldfastError
 from holdfast.core.named import NamedTuple
 from holdfast.core.reports import ImplementerReport, Kind, Report, TesterReport
@@ -122,7 +122,19 @@ def _work(desk: Desk, batch: Mapping[str, Any], task: Mapping[str, Any], kind: K
     """The task in the words that its file has now: a person may have made it clearer since it was planned."""
     now = next((one for one in desk.parts.specs.read().tasks if one.id == task["id"]), None)
     title, text = (task["title"], task["text"]) if now is None else (now.title, now.text)
-    return Work(kind, batch["spec"], [(task["id"], title, text)], task["files"], before)
+    return Work(kind, batch["spec"], [(task["id"], title, text)], task["files"], before, brief=_brief(batch, task))
+
+
+def _brief(batch: Mapping[str, Any], task: Mapping[str, Any]) -> Brief | None:
+    """What checkpoint.yaml told of earlier work on this task, of which no log is here."""
+    told = batch.get("begun", {}).get(task["id"])
+    if told is None:
+        return None
+    unknown = (
+        "whether edits of that work are in this folder, and what it did outside of it",
+        "what git said when it began, if checkpoint.yaml does not have it under incomplete_stages",
+    )
+    return Brief(not_done=[f"by checkpoint.yaml, {sentence}" for sentence in told], unknown=unknown)
 
 
 def _told(report: Report) -> list[str]:
