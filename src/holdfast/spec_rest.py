@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -19,10 +20,11 @@ from holdfast.core.handoff import Context, Handoff, as_data, handoff
 from holdfast.core.named import NamedTuple
 from holdfast.core.shapes import RunState
 from holdfast.core.wire import decode
-from holdfast.engine.pipeline.stage import OUTPUT
+from holdfast.engine.pipeline.tries import FILE, OUTPUT
 from holdfast.ports import Store
 
 _LINES = 12
+_FILES = re.compile(rf"(\S{{1,80}}){FILE}([0-9a-f]{{64}})")
 
 
 class Result(NamedTuple):
@@ -61,7 +63,7 @@ def hand_over(store: Store, run_id: str, top: str) -> Result:
     signals = [Signal("note", line) for line in notes]
     stage = _stage(state, evidence)
     said = [line for line in reversed(notes) if line.startswith(f"{stage}: ")]
-    context = _context(state, stage, _agent_output(store, (*evidence, *said)))
+    context = _context(state, stage, _agent_output(store, (*evidence, *said)), _agent_files((*evidence, *said)))
     handed = handoff(state, diagnose(state, evidence, signals), context)
     written = handoffs.write(GitWorkspace(top, config.environment()).main, handed)
     return Result(run_id, handed, written.paths)
@@ -102,6 +104,14 @@ def _agent_output(store: Store, said: Sequence[str]) -> tuple[str, tuple[str, ..
     return "", ()
 
 
+def _agent_files(said: Sequence[str]) -> dict[str, str]:
+    """The artifacts of what agents wrote and did not deliver, by the names of the files; of each name that is named first."""
+    found: dict[str, str] = {}
+    for name, digest in (pair for line in said for pair in _FILES.findall(line)):
+        found.setdefault(name, digest)
+    return found
+
+
 def _stage(state: RunState, evidence: Sequence[str]) -> str:
     """The one that the stop names, else the last one that was begun."""
     names = [known.step_id for known in state.effects.values()]
@@ -109,7 +119,7 @@ def _stage(state: RunState, evidence: Sequence[str]) -> str:
     return said if said in names else next(reversed(names), "")
 
 
-def _context(state: RunState, name: str, output: tuple[str, tuple[str, ...]]) -> Context:
+def _context(state: RunState, name: str, output: tuple[str, tuple[str, ...]], files: Mapping[str, str]) -> Context:
     """Where it stood."""
     batch, _, rest = name.partition("/")
     task, _, phase = rest.rpartition("/")
@@ -120,6 +130,6 @@ def _context(state: RunState, name: str, output: tuple[str, tuple[str, ...]]) ->
         task=task,
         phase=phase,
         last_lines=output[1],
-        artifacts={"output": output[0]} if output[0] else {},
+        artifacts={**({"output": output[0]} if output[0] else {}), **files},
         progress={"batches": finished, "steps": state.steps_done, "events": state.seq},
     )

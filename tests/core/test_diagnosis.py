@@ -64,6 +64,7 @@ def test_each_row_is_found_after_each_of_its_stops_and_beats_what_is_less_sure(s
         ("guard_violation", "src/x: it is outside of the allowed paths", "scope_violation", 0.95),
         ("guard_violation", "uv.lock", "lockfile_restricted", 0.85),
         ("implement_parse_failed", "no BEGIN_JSON was found", "worker_parse_failure", 0.9),
+        ("worker_failed", "x: The report file is not JSON: it is cut off", "worker_parse_failure", 0.9),
         ("stalled_timeout", "quiet", "stall_timeout", 0.9),
         ("time_budget_exceeded", "", "time_budget_exceeded", 0.9),
         ("dirty_worktree", "M a.py", "guard_violation_dirty", 0.9),

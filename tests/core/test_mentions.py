@@ -83,6 +83,7 @@ def test_what_holdfast_wrote_under_a_name_of_its_own_surely_is_an_artifact(missi
     [
         (f"output: artifact {A}", [(A, True)]),
         (f"its output is artifact {A}.", [(A, True)]),
+        (f"report.json file: artifact {A}; output: artifact {B}", [(A, True), (B, True)]),
         (f"the artifact {A}", [(A, False)]),
         (f"artifact {A} and output: artifact {B}", [(A, False), (B, True)]),
         (f"artifact {A}0", []),

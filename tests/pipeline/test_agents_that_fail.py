@@ -117,6 +117,31 @@ def test_a_report_that_cannot_be_read_is_asked_for_again_in_the_same_session(tmp
     assert receipt["session"] == f"scripted-{pids[0]}"
 
 
+BROKEN = {"do": "run", "argv": ["sh", "-c", 'printf \'{"status": "success", so far\' > "$HOLDFAST_REPORT"']}
+
+
+def test_a_report_file_that_cannot_be_read_is_kept_and_the_stop_says_what_was_wrong_with_it(tmp_path):
+    """The tries after it wrote none, so what they say is another thing."""
+    project = one(tmp_path, [DONE[0], BROKEN], [])
+    answer = project.run()
+    handed = is_stop(project, answer, "worker_failed")
+    assert project.starts("implement/T1") == 3
+    assert project.artifact(handed["related_artifacts"]["report.json"]) == b'{"status": "success", so far'
+    for told in (answer.out, str(handed["signals"])):
+        assert "There was no report file" in told and "The report file is not JSON" in told
+    assert handed["primary_diagnosis"] == "worker_parse_failure"
+    verified = project.holdfast("verify", "--json")
+    assert (verified.code, verified.data.get("findings", [])) == (0, [])
+
+
+def test_a_report_file_that_is_asked_for_again_is_in_the_receipt(tmp_path):
+    project = one(tmp_path, [DONE[0], BROKEN], DONE)
+    assert project.run().code == 0
+    (tried,) = project.ended("batch-1/T1/implement")[0].receipt["tries"]
+    (file,) = tried["files"]
+    assert (file["name"], project.artifact(file["artifact"])[-6:]) == ("report.json", b"so far")
+
+
 def test_the_next_agent_takes_over_from_one_whose_reports_cannot_be_read(tmp_path):
     settings = ('implement = ["scripted", "second"]', "report_retries = 1")
     mute = [write("kit/words.py", "HALF = 1\n")]

@@ -176,23 +176,46 @@ def killed_in(project: Project, stage: str) -> None:
         os.kill(pid, signal.SIGKILL)
 
 
+def half_a_report(text):
+    """A report that is being written when the agent says its word."""
+    return {"do": "run", "argv": ["sh", "-c", f"printf %s '{text}' > \"$HOLDFAST_REPORT\""]}
+
+
 SAY = [{"do": "say", "text": "as it was so far"}, {"do": "sleep", "seconds": 60}]
 
 
 def test_the_output_of_an_agent_that_was_killed_is_kept_and_named_once(tmp_path):
-    project = build(tmp_path, ONE, {"implement/T1": [SAY, DONE]}, QUICK)
+    project = build(tmp_path, ONE, {"implement/T1": [[half_a_report("half of it"), *SAY], DONE]}, QUICK)
     killed_in(project, "implement/T1")
     assert project.resume().code == 0
     (settled,) = [one for one in project.events() if isinstance(one, EffectSettled)]
     digest = settled.evidence.partition("its output is artifact ")[2]
+    (note,) = [text for text in project.notes() if digest in text]
+    assert project.artifact(note.partition("report.json file: artifact ")[2][:64]) == b"half of it"
     assert b"as it was so far" in project.artifact(digest)
     assert "as it was so far" in project.holdfast("show", project.run_id, digest, "--raw").out
 
 
+def test_it_is_named_whole_however_many_files_it_had_changed(tmp_path):
+    files = [write(f"kit/{'long_' * 8}{number}.py", "HALF = 1\n") for number in range(4)]
+    project = build(tmp_path, ONE, {"implement/T1": [[*files, *SAY], DONE]}, QUICK)
+    killed_in(project, "implement/T1")
+    assert project.resume().code == 0
+    (note,) = [text for text in project.notes() if text.startswith("batch-1/T1/implement: cut off")]
+    assert b"as it was so far" in project.artifact(note.partition("output: artifact ")[2])
+
+
 def test_so_is_that_of_a_reviewer(tmp_path):
-    project = build(tmp_path, ONE, {"implement/T1": DONE, "review/batch-1/1": [SAY, [review()]]}, QUICK)
+    project = build(
+        tmp_path,
+        ONE,
+        {"implement/T1": DONE, "review/batch-1/1": [[half_a_report("half of it"), *SAY], [review()]]},
+        QUICK,
+    )
     killed_in(project, "review/batch-1/1")
     assert project.resume().code == 0
+    (file,) = [one for one in project.events() if isinstance(one, StepFinished) and "cut off, report" in one.step_id]
+    assert project.artifact(file.output["artifact"]) == b"half of it"
     (kept,) = [one for one in project.events() if isinstance(one, StepFinished) and "cut off, output" in one.step_id]
     assert b"as it was so far" in project.artifact(kept.output["output"])
 

@@ -14,7 +14,7 @@ _HEX = re.compile(rb"[0-9a-f]{64,}")
 DIGEST_LENGTH = 64
 # The keys and the words by which runs that Holdfast drives itself name what they kept; others may say `artifact`, too.
 _NAMED = re.compile(
-    rb'"(?:artifact|begun|output|plan|report)":"([0-9a-f]{64})"|(output: |output is |)artifact ([0-9a-f]{64})(?![0-9a-f])'
+    rb'"(?:artifact|begun|output|plan|report)":"([0-9a-f]{64})"|(output: |output is |file: |)artifact ([0-9a-f]{64})(?![0-9a-f])'
 )
 _BASE = re.compile(rb'"step_id":"[^"]*/base"')  # it gives a commit, which has 64 digits where git uses SHA-256
 _TOLD = frozenset({"effect_finished", "effect_settled", "note_recorded", "run_stopped"})

@@ -58,7 +58,10 @@ class Ask(NamedTuple):
 
 
 class Answered(NamedTuple):
-    """How it went: a report, or why there is none. `trouble` is what the agent itself complained of, by its kind."""
+    """How it went: a report, or why there is none. `trouble` is what the agent itself complained of, by its kind.
+
+    `files`: what it wrote without a report that counts, by name: its report file, its own record. Redacted, like `output`.
+    """
 
     agent: str
     report: Report | None = None
@@ -71,12 +74,13 @@ class Answered(NamedTuple):
     money: float = 0.0
     seconds: float = 0.0
     output: bytes = b""
+    files: tuple[tuple[str, bytes], ...] = ()
 
 
 class Left(NamedTuple):
     """What a dead process left of a piece of work. `unsure`: why nobody can say whether somebody still works on it.
 
-    `output` is all that it said, redacted; `tail` the end of that.
+    `output` is all that it said, redacted; `tail` the end of that; `files` as in an answer.
     """
 
     report: Report | None = None
@@ -86,6 +90,7 @@ class Left(NamedTuple):
     tail: str = ""
     agent: str = ""
     output: bytes = b""
+    files: tuple[tuple[str, bytes], ...] = ()
 
 
 class Agents(Protocol):

@@ -205,6 +205,28 @@ def test_a_broken_report_is_redacted_too(tmp_path):
     assert desk.ask().report is None and secret not in desk.text("report.json")
 
 
+def test_what_an_agent_wrote_without_a_report_that_counts_is_handed_on_redacted_and_bounded(tmp_path, monkeypatch):
+    secret, stages = "hunter2-hunter2", tmp_path / "stages"
+    wrote = f'echo "{{ {secret}" > "$HOLDFAST_REPORT"; echo \'{{"a": "{secret}"}}\' > "$1/doc"; kill -9 $$'
+    code = f"test -e once && exit 1; touch once; {wrote}"
+    mine = {"start": ["sh", "-c", code, "{prompt}", "{folder}"], "output": "json", "output_file": "{folder}/doc"}
+    (tmp_path / "work").mkdir()
+    profiles, redactor = {"x": profile_from(mine, "x")}, Redactor([secret])
+    agents = Agents(profiles, run_of(tmp_path), str(stages), os.environ, redactor)
+    asked = Ask("k-1", "implement", "x", "Do it.", str(tmp_path / "work"), "T1")
+    wanted = (("report.json", b"{ [redacted:env]\n"), ("doc", b'{"a": "[redacted:env]"}\n'))
+    assert agents.ask(asked, print, bool).files == agents.left("k-1", "implement").files == wanted
+    monkeypatch.setattr("holdfast.adapters.agents.work.MAX_KEPT", 4)
+    assert [data[:6] for _, data in agents.left("k-1", "implement").files] == [b"{ [r\n[", b'{"a"\n[']
+    assert agents.ask(asked, print, bool).files == (), "what an earlier try wrote is not this one's"
+    assert agents.left("k-2", "implement").files == ()
+
+
+def test_what_an_agent_wrote_beside_a_report_that_counts_is_no_loose_end(tmp_path):
+    desk = Desk(tmp_path, SUCCESS)
+    assert (desk.ask().files, desk.agents.left("k-1", "implement").files) == ((), ())
+
+
 def test_its_environment_is_the_users_without_what_is_ours(tmp_path):
     mine = {
         "HOLDFAST_RUN": "x",

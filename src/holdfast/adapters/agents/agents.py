@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from holdfast.adapters import processes
 from holdfast.adapters.agents.notes import noted
 from holdfast.adapters.agents.runner import MAX_OUTPUT, OUTPUT, Ears
-from holdfast.adapters.agents.work import REPORT, Done, Work, last_lines, read_whole, report_file, run
+from holdfast.adapters.agents.work import REPORT, Done, Work, last_lines, left_files, read_whole, report_file, run
 from holdfast.core.agent_output import Listener, Said
 from holdfast.core.agents import Profile
 from holdfast.core.errors import NotFound
@@ -73,6 +73,7 @@ class Agents:
             tail=said.tail[-TAIL:],
             agent=note.agent,
             output=output,
+            files=self._files(folder, note.agent) if isinstance(report, Unreadable) else (),
         )
 
     def stage(self, key: str) -> str:
@@ -116,10 +117,14 @@ class Agents:
             money=done.said.money or 0.0,
             seconds=done.outcome.seconds,
             output=self._output(self.stage(ask.key)),
+            files=self._files(self.stage(ask.key), ask.agent) if done.report is None else (),
         )
 
     def _output(self, folder: str) -> bytes:
         return read_whole(os.path.join(folder, OUTPUT))[: 4 * MAX_OUTPUT]
+
+    def _files(self, folder: str, agent: str) -> tuple[tuple[str, bytes], ...]:
+        return left_files(self._profiles.get(agent), folder, self._redactor)
 
     def _heard(self, output: bytes, agent: str) -> Said:
         """What it said, as its profile reads it."""

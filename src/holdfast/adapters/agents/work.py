@@ -21,7 +21,7 @@ from holdfast.core.redact import Redactor
 from holdfast.core.reports import MAX_BYTES, Kind, Report, Unreadable, extract
 
 REPORT = "report.json"
-MAX_DOCUMENT = 32 * 1024 * 1024
+MAX_DOCUMENT, MAX_KEPT = 32 * 1024 * 1024, 16 * 1024 * 1024
 _EACH, _WORDS = LAST_LINES // 2, 3
 _GIT = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_OBJECT_DIRECTORY", "GIT_COMMON_DIR", "GIT_PREFIX")
 
@@ -156,10 +156,31 @@ def report_file(folder: str, redactor: Redactor) -> bytes | None:
     data = processes.get(folder, REPORT, MAX_BYTES)
     if data is None or len(data) > MAX_BYTES:
         return data
-    clean = redactor.body(data) if _is_json(data) else redactor.data(data)
+    clean = _redacted(data, redactor)
     if clean is not data:
         processes.put(folder, REPORT, clean)
     return clean
+
+
+def left_files(profile: Profile | None, folder: str, redactor: Redactor) -> tuple[tuple[str, bytes], ...]:
+    """What an agent wrote beside its output, redacted and bounded: its report file, and its own record if that is in our folder.
+
+    The next try finds neither of them any more.
+    """
+    report = os.path.join(folder, REPORT)
+    places = Places(prompt="", prompt_file="", report=report, cwd="", folder=folder)
+    paths = dict.fromkeys((report, "" if profile is None else filled(profile.output_file, places)))
+    names = [os.path.basename(path) for path in paths if os.path.dirname(path) == folder]
+    found = [(name, processes.get(folder, name, MAX_DOCUMENT)) for name in names]
+    return tuple((name, _bounded(_redacted(data, redactor))) for name, data in found if data)
+
+
+def _bounded(data: bytes) -> bytes:
+    return data if len(data) <= MAX_KEPT else data[:MAX_KEPT] + b"\n[... what follows is left out here ...]\n"
+
+
+def _redacted(data: bytes, redactor: Redactor) -> bytes:
+    return redactor.body(data) if _is_json(data) else redactor.data(data)
 
 
 def _is_json(data: bytes) -> bool:
@@ -174,7 +195,7 @@ def _clean_document(path: str, folder: str, redactor: Redactor) -> bytes:
     """What the agent wrote as its own record; where it lies in our folder, a secret in it is taken out on disk too."""
     data = read_whole(path)
     if data and os.path.dirname(path) == folder:
-        clean = redactor.body(data) if _is_json(data) else redactor.data(data)
+        clean = _redacted(data, redactor)
         if clean is not data and clean != data:
             processes.put(folder, os.path.basename(path), clean)
     return data

@@ -23,6 +23,7 @@ from holdfast.core.retry import seconds_until
 from holdfast.core.values import Answer
 from holdfast.engine.pipeline.desk import CutShort, Desk, Halt, Moment
 from holdfast.engine.pipeline.trees import own_files
+from holdfast.engine.pipeline.tries import Tries, is_only_unreadable, keep_cut_off, note_cut_off
 from holdfast.ports.spec import Answered, Ask, Left
 
 REPORTS: dict[Kind, type[Report]] = {
@@ -44,7 +45,6 @@ ENDED: dict[str, tuple[type[Halt], str]] = {
     "stalled": (Halt, "stalled"),
     "stopped": (CutShort, "interrupted"),
 }
-OUTPUT = "output: artifact "
 _SHOWN = 8
 _TAIL = 1200
 _FOREVER = 10.0 * 365 * 86400
@@ -127,9 +127,8 @@ def _unchanged(report: Report) -> Report:
 def _keep_output(desk: Desk, order: Order) -> None:
     """What a reviewer had said when it was cut off; of those who change files, the probe keeps it."""
     left = desk.parts.agents.left(_key_of(desk, order), order.kind)
-    if left.output and left.report is None:
-        kept = desk.keep(left.output)
-        desk.run.step(f"{order.name}/cut off, output {kept[:16]}", lambda: {"output": kept})
+    if left.report is None:
+        keep_cut_off(desk, order.name, left)
 
 
 def _key_of(desk: Desk, order: Order) -> str:
@@ -193,7 +192,7 @@ class Dispatch:
         self._desk = desk
         self._order = order
         self._left: Left | None = None
-        self._tries: list[dict[str, Any]] = []
+        self._tries = Tries(desk, order.name)
         self._used = {"seconds": 0.0, "tokens": 0, "money": 0.0}
 
     @property
@@ -231,7 +230,7 @@ class Dispatch:
         text = whole = prompt(self._work(left), how, desk.settings.run.brief_tokens)
         for _ in range(desk.settings.run.report_retries + 1):
             answered = self._asked(Ask(key, order.kind, agent, text, order.cwd(), order.task, session, whole=whole))
-            if answered.report is not None or not _is_only_unreadable(answered):
+            if answered.report is not None or not is_only_unreadable(answered):
                 return answered
             session = answered.session
             text = unreadable_report(answered.why, how)
@@ -253,7 +252,7 @@ class Dispatch:
             self._count(answered)
             if answered.report is not None:
                 return answered
-            self._tries.append(self._kept(answered))
+            self._tries.add(answered)
             if answered.trouble not in WAITS or (answered.trouble == "network" and patience == len(PAUSES)):
                 return answered
             self._wait_for(answered, patience)
@@ -294,7 +293,7 @@ class Dispatch:
             **self._used,
             "seconds": round(self._used["seconds"], 1),
             "output": desk.keep(answered.output) if answered.output else None,
-            "tries": self._tries,
+            "tries": self._tries.said,
             **({"unchanged": True} if self._changed_nothing(answered.report) else {}),
         }
 
@@ -330,25 +329,16 @@ class Dispatch:
 
     # --- when it does not work
 
-    def _kept(self, answered: Answered) -> dict[str, Any]:
-        """A try without a report, with its output: raw output is never thrown away."""
-        output = self._desk.keep(answered.output) if answered.output else None
-        said = {"agent": answered.agent, "ended_by": answered.ended_by, "why": answered.why[:400], "output": output}
-        named = f"; {OUTPUT}{output}" if output else ""
-        self._desk.note(f"{self._order.name}: {answered.agent}, {said['ended_by']}: {said['why']}{named}")
-        return said
-
     def _may_pass_on(self, answered: Answered) -> bool:
         """Whether another agent may try: not if this one may have left the work half done in a way nobody saw."""
         if answered.ended_by in ENDED:
             return False
-        return answered.trouble in ("auth", "network") or _is_only_unreadable(answered) or not self._order.mutates
+        return answered.trouble in ("auth", "network") or is_only_unreadable(answered) or not self._order.mutates
 
     def _problem(self, answered: Answered) -> Halt:
         refused = (Halt, "auth_expired" if answered.trouble == "auth" else "worker_failed")
         kind, reason = ENDED.get(answered.ended_by, refused)
-        outputs = [f"{OUTPUT}{one['output']}" for one in self._tries[-1:] if one["output"]]
-        return kind(reason, f"{self._order.name}: {answered.agent}: {answered.why}", *outputs)
+        return kind(reason, f"{self._order.name}: {answered.agent}: {answered.why}", *self._tries.evidence())
 
     # --- limits
 
@@ -390,10 +380,5 @@ class Dispatch:
         changed = desk.parts.ground.changed(order.cwd(), order.since())
         more = f" and {len(changed) - _SHOWN} more" if len(changed) > _SHOWN else ""
         edits = f"{', '.join(changed[:_SHOWN])}{more} changed and are kept" if changed else "no file changed"
-        output = (f"its output is artifact {desk.keep(left.output)}",) if left.output else ()
-        return Answer("not_done", "; ".join(("no report was delivered", edits, *left.evidence, *output)))
-
-
-def _is_only_unreadable(answered: Answered) -> bool:
-    """The agent came to its end by itself and complained of nothing; only its report is missing or broken."""
-    return answered.ended_by == "exit" and answered.trouble is None
+        kept = note_cut_off(desk, order.name, left)
+        return Answer("not_done", "; ".join(("no report was delivered", edits, *left.evidence, *kept)))
