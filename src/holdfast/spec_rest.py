@@ -13,7 +13,7 @@ from holdfast.adapters import handoffs
 from holdfast.adapters.git.repo import GitWorkspace
 from holdfast.adapters.ground import put_away
 from holdfast.core.auto_resume import Halt
-from holdfast.core.diagnosis import Signal, diagnose
+from holdfast.core.diagnosis import Evidence, Signal, diagnose
 from holdfast.core.errors import InvalidId, NotFound
 from holdfast.core.events import RunResumed, RunStopped
 from holdfast.core.handoff import Context, Handoff, as_data, handoff
@@ -54,8 +54,11 @@ def halt_of(store: Store, run_id: str) -> Halt | None:
     return Halt(state.stop_reason, app.now(), f"{state.steps_done}.{len(state.effects)}", due)
 
 
-def hand_over(store: Store, run_id: str, top: str) -> Result:
-    """Write down for the next person or agent where the run stands. A mirror: its failure changes nothing."""
+def hand_over(store: Store, run_id: str, top: str, besides: Sequence[str] = ()) -> Result:
+    """Write down for the next person or agent where the run stands. A mirror: its failure changes nothing.
+
+    `besides`: why it does not go on by itself.
+    """
     state = spec_look.state_of(store, run_id)
     if state is None:
         raise NotFound("run", run_id)
@@ -64,7 +67,9 @@ def hand_over(store: Store, run_id: str, top: str) -> Result:
     stage = _stage(state, evidence)
     said = [line for line in reversed(notes) if line.startswith(f"{stage}: ")]
     context = _context(state, stage, _agent_output(store, (*evidence, *said)), _agent_files((*evidence, *said)))
-    handed = handoff(state, diagnose(state, evidence, signals), context)
+    found = diagnose(state, evidence, signals)
+    told = tuple(Evidence("auto-resume", "", text) for text in besides)
+    handed = handoff(state, found._replace(evidence=(*found.evidence, *told)), context)
     written = handoffs.write(GitWorkspace(top, config.environment()).main, handed)
     return Result(run_id, handed, written.paths)
 

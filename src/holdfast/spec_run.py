@@ -24,7 +24,7 @@ from holdfast.adapters.specs import SpecFolder, named
 from holdfast.adapters.specs.reader import CHECKPOINT, TASKS
 from holdfast.adapters.trust import Trust, Untrusted
 from holdfast.core.agents import Profile
-from holdfast.core.auto_resume import Halt, No, next_try
+from holdfast.core.auto_resume import Halt, No, Wait, next_try
 from holdfast.core.errors import HoldfastError, LeaseLost, UsageError
 from holdfast.core.guards import Scope
 from holdfast.core.ids import SPEC
@@ -32,7 +32,7 @@ from holdfast.core.named import NamedTuple
 from holdfast.core.retry import Budget
 from holdfast.core.settings import FILE, Settings
 from holdfast.core.spec import refuse
-from holdfast.core.stops import is_resumable
+from holdfast.core.stops import Limits, is_resumable
 from holdfast.engine.pipeline.desk import Desk, Moment, Parts
 from holdfast.engine.pipeline.pipeline import work
 from holdfast.engine.stopping import Stopped
@@ -178,22 +178,32 @@ def perform(wish: Wish, job: Job, tell: Callable[[Moment], None]) -> Result:
 
 def _until_it_rests(store: Store, run_id: str, wish: Wish, job: Job, tell: Callable[[Moment], None]) -> Result:
     halts: list[Halt] = []
+    again = ""
     while True:
         if not halts or not _is_over(store, run_id):
-            _once(store, run_id, wish, job, tell)
-        result = hand_over(store, run_id, job.top)
-        if result.is_over:
-            for sentence in put_trees_away(store, run_id):
-                tell(Moment("note", text=sentence))
+            _once(store, run_id, wish, job, tell, again)
         halt = halt_of(store, run_id)
-        if halt is None or wish.stay == 0:
-            return result
-        halts.append(halt)
-        following = next_try(halts, job.settings.auto_resume, app.now())
-        if isinstance(following, No):
+        following = None
+        if halt is not None and wish.stay != 0:
+            halts.append(halt)
+            following = next_try(halts, job.settings.auto_resume, app.now())
+        gave_up = _gave_up(following, job.settings.auto_resume)
+        result = hand_over(store, run_id, job.top, gave_up)
+        sentences = put_trees_away(store, run_id) if result.is_over else []
+        for sentence in (*sentences, *gave_up):
+            tell(Moment("note", text=sentence))
+        if not isinstance(following, Wait):
             return result
         tell(Moment("wait", "", following.why, {"seconds": following.seconds}))
         _pause(store, run_id, following.seconds)
+        again = f"It goes on by itself after the stop at {halts[-1].at}: {following.why}"
+
+
+def _gave_up(following: Wait | No | None, limits: Limits) -> tuple[str, ...]:
+    """Why a run that could go on by itself does not, if that is more than what its reason or its settings say anyway."""
+    if not isinstance(following, No) or following.outcome == "skipped" or not limits.max_resumes:
+        return ()
+    return (f"It does not go on by itself any more ({following.outcome}): {following.why}",)
 
 
 def _pause(store: Store, run_id: str, seconds: float) -> None:
@@ -214,8 +224,11 @@ def _which_run(store: Store, job: Job, new: bool) -> str:
     return going_on or system.new_run_id()
 
 
-def _once(store: Store, run_id: str, wish: Wish, job: Job, tell: Callable[[Moment], None]) -> None:
-    """One life of the run. Returns when it is at rest, and the log says why; raises what is not about the run."""
+def _once(store: Store, run_id: str, wish: Wish, job: Job, tell: Callable[[Moment], None], again: str) -> None:
+    """One life of the run. Returns when it is at rest, and the log says why; raises what is not about the run.
+
+    `again`: how it comes that nobody asked for it, for the log.
+    """
     environ = config.environment()
     workspace = GitWorkspace(job.top, environ)
     state = spec_look.state_of(store, run_id)
@@ -238,6 +251,8 @@ def _once(store: Store, run_id: str, wish: Wish, job: Job, tell: Callable[[Momen
             tell=lambda text: tell(Moment("note", text=text)),
         ) as run:
             begun = True
+            if again:
+                run.note(again)
             handoffs.gone(workspace.main, run_id)
             scope = _with_own_files(job.settings.scope, job.folder.path)
             repo = run.workspace(job.top, allow=scope.allow, deny=scope.deny)

@@ -74,9 +74,27 @@ def test_a_stall_is_tried_again_by_itself_once_and_then_it_is_a_loop(tmp_path):
     more = "\n[auto_resume]\nmax = 3\ndelays = [0]\n"
     project = one(tmp_path, [{"do": "hang"}], settings=('stall_after = "1s"',), more=more)
     answer = project.run()
-    is_stop(project, answer, "stalled")
+    handed = is_stop(project, answer, "stalled")
     assert project.starts("implement/T1") == 2, answer.err
     assert project.kinds().count("RunResumed") == 1
+    why = "It does not go on by itself any more (loop_detected): stalled came 2 times at the same place."
+    assert why in answer.err and [one["source"] for one in handed["signals"] if one["snippet"] == why] == [
+        "auto-resume"
+    ]
+    (note,) = [text for text in project.notes() if text.startswith("It goes on by itself")]
+    assert "automatic resume 1 of 3" in note, "the log tells it from a resume that a person asked for"
+
+
+def test_a_run_that_went_on_by_itself_as_often_as_it_may_says_so(tmp_path):
+    more, stalls = "\n[auto_resume]\nmax = 1\ndelays = [0]\n", [{"do": "hang"}]
+    acts = {"implement/T1": [stalls, DONE], "implement/T3": [stalls]}
+    project = build(tmp_path, CHAIN, acts, (*QUICK, 'stall_after = "1s"'), more=more)
+    answer = project.run()
+    handed = is_stop(project, answer, "stalled")
+    assert "(exhausted): The automatic resume is used up." in answer.err and "(exhausted)" in str(handed["signals"])
+    answer = project.run("--auto-resume", "0")
+    is_stop(project, answer, "stalled")
+    assert "any more" not in answer.out + answer.err, "nobody wanted it to"
 
 
 def test_a_stall_that_was_passed_by_itself_goes_on_to_the_end(tmp_path):

@@ -151,7 +151,10 @@ def auto_resume(
 
 def spend_attempt(stop: Stop, used: int, limits: Limits, wait: float) -> AutoResume:
     if used >= limits.max_resumes:
-        return AutoResume("exhausted", 0.0, used, f"All {limits.max_resumes} automatic resumes are used up.")
+        of_them = (
+            f"All {limits.max_resumes} automatic resumes are" if limits.max_resumes != 1 else "The automatic resume is"
+        )
+        return AutoResume("exhausted", 0.0, used, f"{of_them} used up.")
     delay = limits.delays[min(used, len(limits.delays) - 1)] if limits.delays else 0.0
     why = f"{stop.title}: automatic resume {used + 1} of {limits.max_resumes}."
     return AutoResume("scheduled", max(delay, wait), used + 1, why)
