@@ -8,7 +8,8 @@ import shlex
 import pytest
 
 from holdfast.core import stops
-from tests.pipeline.kit import CHAIN, QUICK, SPEC, build, report, write
+from holdfast.core.events import ResumeCheckpointSelected
+from tests.pipeline.kit import CHAIN, ONE, QUICK, SPEC, build, report, write
 from tests.pipeline.test_truth import BLOCKED
 
 COUNT = [write("kit/count.py", "COUNT = 1\n"), report(implementation_files=["kit/count.py"])]
@@ -40,6 +41,14 @@ def test_resume_goes_on_by_the_checkpoint(clone):
     assert answer.code == 0, answer
     assert clone.starts("implement/T1") == 1 and "last_batch: 2" in clone.read(CHECKPOINT)
     assert clone.holdfast("resume", "--json").data["specs"] == []
+    (chosen,) = [one for one in clone.events() if isinstance(one, ResumeCheckpointSelected)]
+    assert (chosen.source, chosen.confidence) == ("checkpoint_yaml", "weak") and chosen.why in clone.notes()
+    assert chosen.was == clone.git("rev-parse", "HEAD~2").strip(), "the commit that its batch was built on"
+
+
+def test_a_run_that_begins_without_a_checkpoint_names_none(tmp_path):
+    project = build(tmp_path, ONE, settings=QUICK)
+    assert project.run().code == 0 and "ResumeCheckpointSelected" not in project.kinds()
 
 
 def test_everything_complete_is_a_final_review(clone):

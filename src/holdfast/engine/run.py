@@ -16,7 +16,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from holdfast.core.errors import LeaseLost
-from holdfast.core.events import NoteRecorded, Policy
+from holdfast.core.events import NoteRecorded, Policy, ResumeCheckpointSelected
 from holdfast.core.plain import check_text
 from holdfast.core.retry import Retry
 from holdfast.core.shapes import RunState
@@ -127,6 +127,10 @@ class LiveRun:
         check_text("A note", text)
         note = NoteRecorded(text=text)
         return None if self._retelling.is_known(note) else note
+
+    def begun_by(self, source: str, confidence: str, was: str | None, why: str) -> None:
+        """Write down which mirror says what was done before this log began, and what became of the commit that it names."""
+        self._book.record(ResumeCheckpointSelected(source=source, confidence=confidence, was=was, why=why))
 
     def keep(self, data: bytes) -> str:
         """Store bytes as they are, by their SHA-256, which is what an event can hold."""

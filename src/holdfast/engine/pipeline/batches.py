@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from holdfast.core import batches
+from holdfast.core.position import WEAK
 from holdfast.core.review import LATER, Finding, highest
 from holdfast.core.spec import (
     ASIDE,
@@ -120,11 +121,15 @@ class Planner:
             desk.note(f"tasks.yaml: {sentence}")
 
     def _tell_origin(self, checkpoint: Checkpoint | None) -> None:
-        """Where the checkpoint that a new run goes on from was made, if that is not plainly here."""
-        desk = self._desk
-        if checkpoint is not None and checkpoint.last_commit:
-            desk.note(desk.parts.ground.last_commit(checkpoint.last_commit, f"{desk.parts.specs.path}/checkpoint.yaml"))
-        if checkpoint is not None and not checkpoint.finished and checkpoint.branch not in ("", _branch(desk)):
+        """By which checkpoint a new run goes on, and where that was made, if it is not plainly here."""
+        desk, said = self._desk, ""
+        if checkpoint is None:
+            return
+        if checkpoint.last_commit:
+            said = desk.parts.ground.last_commit(checkpoint.last_commit, f"{desk.parts.specs.path}/checkpoint.yaml")
+            desk.note(said)
+        desk.run.begun_by("checkpoint_yaml", WEAK, checkpoint.last_commit, said)
+        if not checkpoint.finished and checkpoint.branch not in ("", _branch(desk)):
             desk.note(f"checkpoint.yaml was written on the branch {checkpoint.branch}, and this is {_branch(desk)}")
 
     def _tell_unfinished(self, spec: Spec) -> None:
