@@ -143,3 +143,19 @@ def test_stages_that_a_checkpoint_calls_incomplete_are_told_briefed_and_brought_
     earlier = kept.partition("  earlier_incomplete_stages:\n")[2]
     assert earlier.startswith("    - batch: 1\n      task: T1\n") and "status: completed\n      evidence:" in earlier
     assert "  earlier_phase_cursor:\n    - {batch: 1, phase: implementer, status: in_progress" in kept
+
+
+def test_a_run_of_a_spec_that_only_mirrors_know_is_gone_on_with_by_its_spec(clone):
+    clone.write("notes.md", "mine\n")
+    clone.commit()  # what it is nobody knows, so what is found is not sure
+    (row,) = clone.holdfast("resume", "--json").data["mirrored"]
+    assert (row["spec"], row["other"], row["sure"]) == (f"specs/active/{SPEC}", None, False)
+    for shown in (clone.holdfast("resume").out, clone.holdfast("resume", row["run_id"]).out):
+        (command,) = {line.strip() for line in shown.splitlines() if line.startswith("  holdfast")}
+        assert command == row["next"] and "COMMAND" not in shown, shown
+    answer = clone.holdfast(*shlex.split(command)[1:])
+    assert answer.code == 0, answer
+    (row,) = clone.holdfast("resume", "--json").data["mirrored"]
+    assert row["other"] == clone.run_id and row["next"] == f"holdfast show {clone.run_id}"
+    assert f"run {clone.run_id} is here:\n  {row['next']}" in clone.holdfast("resume").out
+    assert clone.holdfast(*shlex.split(row["next"])[1:]).code == 0

@@ -128,7 +128,7 @@ def go_on_by_log(
 def show_unfinished(where: config.Config, as_json: bool) -> None:
     heads, ended = unfinished(where)
     around = import_module("holdfast.cli.resume_repo")  # starts git
-    mirrored = around.only_mirrored(known_runs(where))
+    mirrored = around.only_mirrored(where, known_runs(where))
     specs = import_module("holdfast.spec_look").waiting(where)
     if as_json:
         rows = [as_data(head) for head in heads]
@@ -165,7 +165,7 @@ def without_log(where: config.Config, run: str) -> dict[str, Any] | None:
         return None
     except NotFound as missing:
         around = import_module("holdfast.cli.resume_repo")
-        rows = around.only_mirrored(known_runs(where), run)
+        rows = around.only_mirrored(where, known_runs(where), run)
         found: dict[str, Any] | None = next((row for row in rows if row["run_id"] == run), None)
         if found is None:
             missing.advice = around.advice_without(missing.advice)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import re
+import shlex
 from collections.abc import Collection, Sequence
 from contextlib import closing
 from functools import partial
@@ -29,6 +31,7 @@ from holdfast.engine.log import read_head
 from holdfast.engine.others import milestones_of_others
 from holdfast.ports import Store
 
+_OF_SPEC = re.compile(r".+: (batch .+ of [0-9]+|final review)", re.DOTALL)  # as the pipeline calls its commits
 MOST = 20  # runs without a log that are looked for at once: each takes a search of its own
 
 
@@ -122,21 +125,22 @@ class MirrorsUnsure(HoldfastError):
         self.advice = f"`holdfast resume {run_id}` lists what can be done; --yes goes on from what was found."
 
 
-def only_mirrored(known: Collection[str], only: str | None = None) -> list[dict[str, Any]]:
+def only_mirrored(where: config.Config, known: Collection[str], only: str | None = None) -> list[dict[str, Any]]:
     """Runs of which this repository knows milestones, and the store no log: the newest ones, or one."""
     try:
-        return [as_data(one) for one in repo.here().only_mirrored(known, only, most=MOST)]
+        workspace = repo.here()
+        found = workspace.only_mirrored(known, only, most=MOST)
+        return [as_data(one) | ways_of(where, workspace, one) for one in found]
     except HoldfastError:
         return []
 
 
 def as_data(one: Mirrored) -> dict[str, Any]:
     position = one.position
-    titles = {known.checkpoint_id: known.title for known in one.known}
     return {
         "run_id": one.run_id,
         "milestone": position.index,
-        "title": titles.get(position.checkpoint_id or ""),
+        "title": title_of(one),
         "checkpoint_id": position.checkpoint_id,
         "sha": position.sha,
         "source": position.source,
@@ -146,6 +150,39 @@ def as_data(one: Mirrored) -> dict[str, Any]:
         "why": position.why,
         "choices": list(position.choices),
     }
+
+
+def title_of(one: Mirrored) -> str | None:
+    return {known.checkpoint_id: known.title for known in one.known}.get(one.position.checkpoint_id or "")
+
+
+def ways_of(where: config.Config, workspace: GitWorkspace, one: Mirrored) -> dict[str, str | None]:
+    """How to go on: for a run of a spec by the files of the spec, unless a run of it is here."""
+    spec = spec_of(workspace, title_of(one) or "", one.position.sha)
+    if spec is None:
+        return {"spec": None, "other": None, "next": f"holdfast resume {one.run_id}{_yes(one)} -- COMMAND"}
+    head = import_module("holdfast.spec_look").last_run(where, os.path.join(workspace.top, spec))
+    if head is not None:
+        return {"spec": spec, "other": head.run_id, "next": f"holdfast show {head.run_id}"}
+    verb = "resume" if os.path.isfile(os.path.join(workspace.top, spec, "checkpoint.yaml")) else "run"
+    return {"spec": spec, "other": None, "next": f"holdfast {verb} {shlex.quote(spec)}"}
+
+
+def _yes(one: Mirrored) -> str:
+    return "" if one.is_sure else " --yes"
+
+
+def spec_of(workspace: GitWorkspace, title: str, commit: str | None) -> str | None:
+    """The spec that is here and of which a milestone is a batch: its commit holds what the run wrote of it."""
+    if commit is None or not _OF_SPEC.fullmatch(title):
+        return None
+    said = workspace.git("diff-tree", "--root", "--no-commit-id", "--name-only", "-r", "-z", commit)
+    changed = [os.path.split(path) for path in os.fsdecode(said).split("\0")]
+    folders = [
+        folder for name in ("checkpoint.yaml", "tasks.yaml") for folder, file in changed if folder and file == name
+    ]
+    here = [folder for folder in folders if os.path.isfile(os.path.join(workspace.top, folder, "tasks.yaml"))]
+    return next((one for one in here if title.startswith(f"{os.path.basename(one)}: ")), next(iter(here), None))
 
 
 def check_mirrored(entry: dict[str, Any], yes: bool) -> None:
@@ -159,10 +196,13 @@ def check_mirrored(entry: dict[str, Any], yes: bool) -> None:
 def show_mirrored(entries: list[dict[str, Any]]) -> None:
     for one in entries:
         say(f"Run {one['run_id']} has no log here, but mirrors: {mirrored_line(one)}")
-        if not one["sure"]:
+        if one["spec"] is not None:
+            other = f"run {one['other']} is here" if one["other"] else "another run goes on by what its files say"
+            say(f"  It is a run of the spec {escape(one['spec'])}, of which {other}:")
+        elif not one["sure"]:
             for line in (one["why"], *one["choices"]) if one["sha"] else one["choices"]:
                 say(f"  {escape(line)}")
-        say(f"  holdfast resume {one['run_id']}{' --yes' * (not one['sure'])} -- COMMAND")
+        say(f"  {escape(one['next'])}")
     if len(entries) == MOST:
         say("There may be more runs without a log. `holdfast resume RUN` looks for any of them.")
     if is_cut_off():
