@@ -1,4 +1,4 @@
-"""The model of a spec: what changed, what is newest, which id is next."""
+"""The model of a spec: what changed, and what is newest."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from msgspec.structs import replace
 from holdfast.core.spec import (
     Checkpoint,
     Problem,
-    Spec,
     SpecError,
     Task,
     TaskRef,
@@ -18,7 +17,6 @@ from holdfast.core.spec import (
     digest_of,
     natural,
     newest,
-    next_task_id,
     refuse,
     summary_of,
 )
@@ -121,27 +119,6 @@ def test_the_newest_checkpoint_is_the_one_that_says_so():
     assert more is not None
     assert more.timestamp == "y"
     assert newest([]) is None
-
-
-@pytest.mark.parametrize(
-    ("spec", "name"),
-    [
-        (Spec(name="s", path="p"), "T1"),
-        (Spec(name="s", path="p", code="AB"), "AB-001"),
-        (Spec(name="s", path="p", code="AB", next_id=7), "AB-007"),
-        (Spec(name="s", path="p", code="AB", tasks=(Task(id="AB-999"), Task(id="Z-5"))), "AB-1000"),
-        (Spec(name="s", path="p", code="AB", next_id=3, tasks=(Task(id="AB-004"),)), "AB-005"),
-        (Spec(name="s", path="p", tasks=(Task(id="T2", depends_on=("T11",)), Task(id="odd"))), "T12"),
-        (Spec(name="s", path="p", tasks=(Task(id="X-007"),)), "X-008"),
-        (Spec(name="s", path="p", tasks=(Task(id="A1"), Task(id="B-007"), Task(id="A2"))), "B-008"),
-        (Spec(name="s", path="p", tasks=(Task(id="T10"), Task(id="T9", depends_on=("T99",)))), "T100"),
-        (Spec(name="s", path="p", code="AB", tasks=(Task(id="AB-0004"), Task(id="ZZ-9"))), "AB-0005"),
-        (Spec(name="s", path="p", tasks=(Task(id="a\nb7"),)), "a\nb8"),
-        (Spec(name="s", path="p", tasks=(Task(id="T2"),), checkpoint=Checkpoint(pending=(TaskRef("T8"),))), "T9"),
-    ],
-)
-def test_an_id_is_never_given_twice(spec, name):
-    assert next_task_id(spec) == name
 
 
 def test_only_a_fatal_problem_refuses_and_then_all_are_told():

@@ -315,32 +315,6 @@ def batches_behind(checkpoint: Checkpoint | None) -> int:
     return int(found[0]) if found else 0
 
 
-def next_task_id(spec: Spec) -> str:
-    """An id that no task of this spec has or had, as far as its files know: CODE-007, T7, CODE-1000 after CODE-999."""
-    prefix, width = _style(spec)
-    taken = [int(number) for number in _numbers(spec, prefix)]
-    number = max([spec.next_id or 1, *(one + 1 for one in taken)])
-    return f"{prefix}{number:0{width}}"
-
-
-def _style(spec: Spec) -> tuple[str, int]:
-    """What ids here begin with and how many digits they have at least: as the last one, else by the code."""
-    for task in sorted(spec.tasks, key=lambda task: natural(task.id), reverse=True):
-        found = re.fullmatch(r"(.*?)([0-9]{1,9})", task.id, re.DOTALL)
-        if found and (spec.code is None or found[1] == f"{spec.code}-"):
-            return found[1], len(found[2]) if found[2].startswith("0") or spec.code else 1
-    return (f"{spec.code}-", 3) if spec.code else ("T", 1)
-
-
-def _numbers(spec: Spec, prefix: str) -> list[str]:
-    known = [task.id for task in spec.tasks]
-    if spec.checkpoint:
-        known += _summary(spec.checkpoint)
-    known += [needed for task in spec.tasks for needed in task.depends_on]
-    tails = [name[len(prefix) :] for name in known if name.startswith(prefix)]
-    return [tail for tail in tails if re.fullmatch("[0-9]{1,9}", tail)]
-
-
 def summary_of(tasks: Iterable[Task]) -> Mapping[str, tuple[TaskRef, ...]]:
     """The three lists of a checkpoint. What was dropped or deferred is in none of them."""
     lists: dict[str, list[TaskRef]] = {"completed": [], "in_progress": [], "pending": []}
