@@ -21,7 +21,7 @@ from holdfast.core.errors import HoldfastError, NotFound
 from holdfast.core.ids import SPEC, is_id
 from holdfast.core.named import NamedTuple
 from holdfast.core.shapes import FINISHED, RunState
-from holdfast.core.spec import Problem, Spec, SpecError, batches_behind, refuse
+from holdfast.core.spec import Checkpoint, Problem, Spec, SpecError, age, batches_behind, newest, refuse
 from holdfast.core.stops import is_resumable
 from holdfast.core.strictness import Strictness
 from holdfast.core.unfinished import unfinished
@@ -138,22 +138,31 @@ def _unreadable(spec: Spec) -> Problem | None:
 
 def waiting(where: config.Config) -> list[dict[str, Any]]:
     """The specs here that are not finished by their checkpoint, or whose checkpoint nobody can read, and of which no run
-    is known."""
+    is known: the newest first, by what the checkpoints say themselves."""
     try:
         top = around(os.getcwd(), config.environment()).top
     except HoldfastError:
         return []
     paths = [path for path in find(top) if os.path.isfile(os.path.join(top, path, CHECKPOINT))]
-    rows = []
-    for path in paths:
-        spec = SpecFolder(path, top).read()
-        said, problem = spec.checkpoint, _unreadable(spec)
-        is_open = problem is not None if said is None else not said.finished
-        if is_open and last_run(where, os.path.join(top, path)) is None:
-            row = {"path": path, "last_batch": (said.last_batch if said else None) or ""}
-            told = {"problem": str(problem), "advice": MEND} if problem else {}
-            rows.append({**row, **told, "next": f"holdfast resume {shlex.quote(path)}"})
-    return rows
+    specs = [spec for path in paths if _is_open(spec := SpecFolder(path, top).read())]
+    left = [spec for spec in specs if last_run(where, os.path.join(top, spec.path)) is None]
+    left.sort(key=lambda spec: age(spec.checkpoint), reverse=True)
+    said = [spec.checkpoint for spec in left if spec.checkpoint is not None]
+    first = newest(said) if len(said) > 1 and age(said[0])[0] > age(said[1])[0] else None
+    return [_row(spec, first, len(left)) for spec in left]
+
+
+def _is_open(spec: Spec) -> bool:
+    return not spec.checkpoint.finished if spec.checkpoint is not None else _unreadable(spec) is not None
+
+
+def _row(spec: Spec, first: Checkpoint | None, many: int) -> dict[str, Any]:
+    """`first` is the newest checkpoint, if the `many` tell which one that is."""
+    said, problem = spec.checkpoint, _unreadable(spec)
+    row: dict[str, Any] = {"path": spec.path, "last_batch": (said.last_batch if said else None) or ""}
+    row |= {"written": said.timestamp, "newest": said is first} if said is not None and many > 1 else {}
+    row |= {"problem": str(problem), "advice": MEND} if problem is not None else {}
+    return row | {"next": f"holdfast resume {shlex.quote(spec.path)}"}
 
 
 def spec_names() -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 
 import pytest
@@ -159,3 +160,18 @@ def test_a_run_of_a_spec_that_only_mirrors_know_is_gone_on_with_by_its_spec(clon
     assert row["other"] == clone.run_id and row["next"] == f"holdfast show {clone.run_id}"
     assert f"run {clone.run_id} is here:\n  {row['next']}" in clone.holdfast("resume").out
     assert clone.holdfast(*shlex.split(row["next"])[1:]).code == 0
+
+
+def test_of_several_specs_the_newest_comes_first_by_what_its_checkpoint_says(clone):
+    """Behaviour 74: in a clone the times of all files are the same."""
+    for name, when in (("alpha", "2020-01-01T00:00:00Z"), ("beta", "2020-01-02T00:00:00Z"), ("gamma", "once")):
+        for file in ("tasks.yaml", "dependencies.yaml"):
+            clone.write(f"specs/active/{name}/{file}", clone.read(f"specs/active/{SPEC}/{file}"))
+        said = re.sub("timestamp: .*", f"timestamp: {when}", clone.read(CHECKPOINT))
+        clone.write(f"specs/active/{name}/checkpoint.yaml", said)
+    rows = clone.holdfast("resume", "--json").data["specs"]
+    assert [row["path"].rpartition("/")[2] for row in rows] == [SPEC, "beta", "alpha", "gamma"]
+    assert [row["newest"] for row in rows] == [True, False, False, False]
+    shown = clone.holdfast("resume").out
+    assert f"is done (written {rows[0]['written']}, the newest):\n  holdfast resume specs/active/{SPEC}\n" in shown
+    assert shown.count("the newest") == 1 and "is done (written 2020-01-02T00:00:00Z):" in shown

@@ -80,5 +80,13 @@ def show_waiting(rows: list[dict[str, Any]]) -> None:
             say(f"  {escape(one['next'])}")
             continue
         said = f"Spec {escape(one['path'])} has no run here, and its checkpoint.yaml says that batch"
-        say(f"{said} {escape(one['last_batch'])} is done:")
+        say(f"{said} {escape(one['last_batch'])} is done{_age(one)}:")
         say(f"  {escape(one['next'])}")
+
+
+def _age(one: dict[str, Any]) -> str:
+    """When the checkpoint was written, by its own word; said where there are several."""
+    if "written" not in one:
+        return ""
+    told = f"written {escape(one['written'])}" if one["written"] else "it does not say when it was written"
+    return f" ({told}{', the newest' * one['newest']})"

@@ -24,6 +24,7 @@ ASIDE: frozenset[Status] = frozenset({"deferred", "dropped"})  # and these will 
 HELD: frozenset[Status] = frozenset({"blocked"})  # nobody is to begin with these until a person says otherwise
 _DIGITS = re.compile("([0-9]+)")
 _PROBLEMS_TOLD = 20
+_NEVER = float("-inf")
 
 
 class Task(msgspec.Struct, frozen=True):
@@ -298,14 +299,19 @@ def _new(task: Task | None) -> str:
 
 def newest(checkpoints: Iterable[Checkpoint]) -> Checkpoint | None:
     """The one written last, by what it says itself. One that does not say when is older than all that do."""
-    return max(checkpoints, key=lambda one: (_moment(one.timestamp), len(one.completed)), default=None)
+    return max(checkpoints, key=age, default=None)
+
+
+def age(checkpoint: Checkpoint | None) -> tuple[float, int]:
+    """What sorts checkpoints from the oldest to the newest, by what they say themselves; none comes before them all."""
+    return (_moment(checkpoint.timestamp), len(checkpoint.completed)) if checkpoint is not None else (_NEVER, -1)
 
 
 def _moment(text: str) -> float:
     try:
         found = datetime.fromisoformat(text)
     except ValueError:
-        return float("-inf")
+        return _NEVER
     return found.replace(tzinfo=found.tzinfo or UTC).timestamp()
 
 
