@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from contextlib import closing
-
 import click
 
 from holdfast import app
 from holdfast.adapters import terminal
 from holdfast.cli.output import emit, escape, json_option, run_argument, say
+from holdfast.cli.watching import opened, read_watched
 from holdfast.core.errors import UsageError
 from holdfast.core.plan import next_command, resume_plan
 from holdfast.core.shapes import QuestionState
 from holdfast.engine import people
-from holdfast.engine.log import read_state
 
 
 @click.command()
@@ -30,15 +28,15 @@ def command(run: str, answer: str | None, question: str | None, as_json: bool) -
     holdfast answer 8cb0f3ef blue --question colour
     """
     with app.reading() as store:
-        run_id = app.newest_run(store, run).run_id
-        state = read_state(store, run_id)
+        head = app.newest_run(store, run)
+        state = read_watched(store, head)
     question_id = people.find_question(state, question)
     asked = state.questions[question_id]
     text = answer if answer is not None else prompted(asked)
     people.check_answer(question_id, asked, text, app.now())
-    with closing(app.open_store()) as store:
-        told = people.answer(store, run_id, question_id, text, app.world(), app.redactor())
-    report(run_id, question_id, told, as_json)
+    with opened(head) as store:
+        told = people.answer(store, head.run_id, question_id, text, app.world(), app.redactor())
+    report(head.run_id, question_id, told, as_json)
 
 
 def prompted(asked: QuestionState) -> str:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import closing
 from importlib import import_module
 
 import click
 
 from holdfast import app
 from holdfast.cli.output import emit, escape, json_option, run_argument, say
+from holdfast.cli.watching import opened
 from holdfast.core.ids import SPEC
 from holdfast.core.plan import settle_commands
 from holdfast.core.shapes import RunState
@@ -32,8 +32,9 @@ def command(run: str, because: str, as_json: bool) -> None:
     holdfast cancel 8cb0f3ef --because "the order was withdrawn"
     """
     with app.reading() as store:
-        run_id = app.newest_run(store, run).run_id
-    with closing(app.open_store()) as store:
+        head = app.newest_run(store, run)
+    run_id = head.run_id
+    with opened(head) as store:
         told = people.cancel(store, run_id, because, app.world(), app.redactor())
         trees = work_trees(store, told.state)
     report(run_id, told, trees, as_json)

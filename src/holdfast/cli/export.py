@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Generator
 from contextlib import closing
-from itertools import count
 
 import click
 
 from holdfast import app
 from holdfast.cli.output import check_open, emit, escape, json_option, leave_quietly, run_argument, say
-from holdfast.cli.render import on_terminal, watched
+from holdfast.cli.render import counter, on_terminal
 from holdfast.core.errors import UsageError
 from holdfast.engine import transfer
 from holdfast.engine.whole_file import file_errors
@@ -63,11 +61,6 @@ def write_out(store: Store, run_id: str, tick: transfer.Tick) -> transfer.Export
         leave_quietly()
         raise
     return done
-
-
-def counter(label: str, total: int | None) -> Generator[int, None, None]:
-    """A progress bar that moves with each `next`."""
-    yield from watched(count(), label, total)
 
 
 def counted(number: int, noun: str) -> str:

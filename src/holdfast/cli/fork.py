@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from contextlib import closing
-
 import click
 
 from holdfast import app
 from holdfast.adapters import system
 from holdfast.cli.export import counted
 from holdfast.cli.output import emit, escape, json_option, run_argument, say
+from holdfast.cli.watching import opened
 from holdfast.engine.fork import Forked, fork
 
 
@@ -31,10 +30,11 @@ def command(run: str, at: int | None, new_id: str | None, as_json: bool) -> None
     holdfast fork 8cb0f3ef --at 12 --as second-try
     """
     with app.reading() as store:
-        run_id = app.newest_run(store, run).run_id
+        head = app.newest_run(store, run)
     chosen = system.new_run_id() if new_id is None else new_id
-    with closing(app.open_store()) as store:
-        report(fork(store, run_id, chosen, app.world(), app.redactor(), at), as_json)
+    with opened(head) as store:
+        made = fork(store, head.run_id, chosen, app.world(), app.redactor(), at)
+    report(made, as_json)
 
 
 def report(made: Forked, as_json: bool) -> None:

@@ -12,8 +12,9 @@ from typing import BinaryIO
 import click
 
 from holdfast import app
-from holdfast.cli.export import counted, counter
+from holdfast.cli.export import counted
 from holdfast.cli.output import emit, json_option, say
+from holdfast.cli.render import counter
 from holdfast.core.errors import NotFound, UsageError
 from holdfast.engine import transfer
 from holdfast.ports import Store

@@ -12,7 +12,7 @@ from typing import Any
 
 from holdfast import app, config
 from holdfast.cli.output import emit, say
-from holdfast.cli.render import ago, clock, pairs, short, table
+from holdfast.cli.render import ago, clock, pairs, short, table, watched
 from holdfast.core import stops
 from holdfast.core.errors import NotFound
 from holdfast.ports import Head, Store
@@ -49,7 +49,7 @@ def show_nothing(where: config.Config, as_json: bool) -> None:
 
 
 def show_many(store: Store, where: config.Config, limit: int | None, as_json: bool) -> None:
-    heads = list(islice(unfinished_first(store), None if limit is None else min(limit, MOST) + 1))
+    heads = list(islice(watched(unfinished_first(store), "Reading"), None if limit is None else min(limit, MOST) + 1))
     more = limit is not None and len(heads) > limit
     heads = heads[:limit]
     if as_json:
@@ -151,6 +151,6 @@ def next_actions(store: Store, head: Head) -> list[str]:
     actions = stops.next_actions(reason, head.run_id)
     if not head.projection.effects_open and not any(" answer " in action for action in actions):
         return list(actions)
-    state = import_module("holdfast.engine.log").read_state(store, head.run_id)
+    state = import_module("holdfast.cli.watching").read_watched(store, head)
     found: list[str] = import_module("holdfast.core.handoff").commands(state, stops.lookup(reason))
     return found

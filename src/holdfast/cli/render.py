@@ -8,14 +8,16 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from datetime import datetime
+from itertools import count
 from typing import Any, TypeVar
 
 from holdfast.cli.output import escape, say
 
 Item = TypeVar("Item")
 
+MOST_RICH = 500  # rows that rich lays out in less than a second
 _STYLES = {
     "running": "green",
     "finished": "green",
@@ -45,7 +47,7 @@ def paint(word: str) -> str:
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[object]], right: frozenset[str] = frozenset()) -> None:
     cells = [[escape(cell) for cell in row] for row in rows]
-    if on_terminal():
+    if on_terminal() and len(cells) <= MOST_RICH:
         _rich_table(columns, cells, right)
     else:
         _plain_table(columns, cells, right)
@@ -54,10 +56,13 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[object]], right: froze
 def _plain_table(columns: Sequence[str], cells: list[list[str]], right: frozenset[str]) -> None:
     widths = [max(map(len, column)) for column in zip(columns, *cells, strict=True)]
     for row in [list(columns), *cells]:
-        pairs = zip(columns, row, widths, strict=True)
-        say(
-            "  ".join(cell.rjust(width) if name in right else cell.ljust(width) for name, cell, width in pairs).rstrip()
-        )
+        shown = zip(columns, row, widths, strict=True)
+        say("  ".join(_padded(cell, width, name in right) for name, cell, width in shown).rstrip())
+
+
+def _padded(cell: str, width: int, right: bool) -> str:
+    padding = " " * (width - len(cell))
+    return padding + paint(cell) if right else paint(cell) + padding
 
 
 def _rich_table(columns: Sequence[str], cells: list[list[str]], right: frozenset[str]) -> None:
@@ -135,6 +140,11 @@ def watched(items: Iterable[Item], label: str, total: int | None = None) -> Iter
     finally:
         if bar is not None:
             bar.stop()
+
+
+def counter(label: str, total: int | None) -> Generator[int, None, None]:
+    """A progress bar that moves with each `next`."""
+    yield from watched(count(), label, total)
 
 
 def _start_bar(label: str, total: int | None) -> tuple[Any, Any]:

@@ -21,7 +21,8 @@ from holdfast import app, config
 from holdfast.cli import overview
 from holdfast.cli.behind import TakesCommand, not_started, words_behind
 from holdfast.cli.output import emit, escape, json_option, run_argument, say
-from holdfast.cli.render import pairs, short, table
+from holdfast.cli.render import pairs, short, table, watched
+from holdfast.cli.watching import watching
 from holdfast.core import stops
 from holdfast.core.errors import HoldfastError, LeaseHeld, NotFound
 from holdfast.core.events import DriftFound
@@ -151,7 +152,7 @@ def known_runs(where: config.Config) -> frozenset[str]:
     except NotFound:
         return frozenset()
     with closing(store):
-        return frozenset(head.run_id for head in store.heads())
+        return frozenset(head.run_id for head in watched(store.heads(), "Looking"))
 
 
 # --- a run without a log
@@ -193,7 +194,7 @@ def unfinished(where: config.Config) -> tuple[list[Head], int]:
     except NotFound:
         return [], 0
     with closing(store):
-        heads = list(store.heads(unfinished=True))
+        heads = list(watched(store.heads(unfinished=True), "Looking"))
     left = list(filter(goes_on, heads))
     return left, len(heads) - len(left)
 
@@ -225,7 +226,8 @@ def plan_of(where: config.Config, run: str | None) -> Look:
         head = app.find_run(store, run) if run is not None else the_only(store)
         if head.held:
             raise LeaseHeld(head.run_id, head.owner or "another process")
-        return look(store, head.run_id)
+        with watching(store, "Reading", head.seq) as seen:
+            return look(seen, head.run_id)
 
 
 def the_only(store: Store) -> Head:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import closing
 from typing import Any
 
 import click
@@ -10,6 +9,7 @@ import msgspec
 
 from holdfast import app
 from holdfast.cli.output import emit, escape, json_option, run_argument, say
+from holdfast.cli.watching import opened
 from holdfast.core.errors import BadInput, UsageError
 from holdfast.core.events import SettledAs
 from holdfast.core.plan import next_command, resume_plan
@@ -49,10 +49,10 @@ def command(
     settled_as = the_one(chosen)
     given = read_receipt(receipt, settled_as)
     with app.reading() as store:
-        run_id = app.newest_run(store, run).run_id
-    with closing(app.open_store()) as store:
+        head = app.newest_run(store, run)
+    with opened(head) as store:
         key, state = people.settle(
-            store, run_id, effect, settled_as, app.world(), app.redactor(), evidence=evidence, receipt=given
+            store, head.run_id, effect, settled_as, app.world(), app.redactor(), evidence=evidence, receipt=given
         )
     report(state, key, settled_as, as_json)
 

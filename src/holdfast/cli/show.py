@@ -16,7 +16,7 @@ from holdfast.cli import log as log_verb
 from holdfast.cli import overview
 from holdfast.cli.output import check_open, emit, escape, json_option, parse_body, run_argument, say
 from holdfast.cli.render import clock, on_terminal, pairs, size
-from holdfast.cli.watching import read_watched
+from holdfast.cli.watching import read_watched, watching
 from holdfast.core.errors import NotFound, UsageError
 from holdfast.core.mentions import mentioned
 from holdfast.core.named import NamedTuple
@@ -57,11 +57,11 @@ def command(run: str, thing: str | None, diff: bool, raw: bool, output: str | No
     with app.reading() as store:
         head = app.newest_run(store, run)
         if raw or output is not None:
-            write_bytes(stored_bytes(store, head.run_id, thing), output, as_json)
+            write_bytes(stored_bytes(store, head, thing), output, as_json)
         elif thing is None:
             show_run(store, head, as_json)
         else:
-            show_thing(store, head.run_id, thing, as_json)
+            show_thing(store, head, thing, as_json)
 
 
 def refuse_bytes(checkpoint: str) -> NoReturn:
@@ -134,15 +134,15 @@ def open_effect(state: RunState, name: str) -> str:
 # --- one thing of it
 
 
-def show_thing(store: Store, run_id: str, thing: str, as_json: bool) -> None:
-    record = find_event(store, run_id, thing)
+def show_thing(store: Store, head: Head, thing: str, as_json: bool) -> None:
+    record = find_event(store, head.run_id, thing)
     if record is not None:
-        prove(store, run_id, record.seq)
+        prove(store, head.run_id, record.seq)
         show_event(record, as_json)
-    elif digest := find_digest(store, run_id, thing):
-        show_artifact(store, run_id, digest, as_json)
+    elif digest := find_digest(store, head, thing):
+        show_artifact(store, head, digest, as_json)
     else:
-        show_named(find_named(store, run_id, thing), as_json)
+        show_named(find_named(store, head, thing), as_json)
 
 
 def find_event(store: Store, run_id: str, thing: str) -> Record | None:
@@ -155,17 +155,19 @@ def find_event(store: Store, run_id: str, thing: str) -> Record | None:
 
 def prove(store: Store, run_id: str, seq: int) -> None:
     """Raises ChainBroken if anything up to this event is no longer what was written. `--raw` shows that as well."""
-    for _ in chained(store.read(run_id, limit=seq)):
-        pass
+    with watching(store, "Reading", seq) as seen:
+        for _ in chained(seen.read(run_id, limit=seq)):
+            pass
 
 
-def find_digest(store: Store, run_id: str, thing: str) -> str | None:
+def find_digest(store: Store, head: Head, thing: str) -> str | None:
     """An artifact by its digest, or by enough of its beginning; one that is not whole must be named by an event."""
     if len(thing) < SHORTEST or not set(thing) <= set("0123456789abcdef"):
         return None
     if len(thing) == 64:
         return thing
-    named = {digest for record in store.read(run_id) for digest in mentioned(record.body)}
+    with watching(store, "Reading", head.seq) as seen:
+        named = {digest for record in seen.read(head.run_id) for digest in mentioned(record.body)}
     found = [digest for digest in sorted(named) if digest.startswith(thing)]
     if len(found) > 1:
         raise UsageError(f"{len(found)} artifacts of this run begin with {thing}.", advice="Give more of the digest.")
@@ -188,15 +190,16 @@ def show_event(record: Record, as_json: bool) -> None:
         say(f"{escape(name)}: {escape(log_verb.plain(value))}")
 
 
-def show_artifact(store: Store, run_id: str, digest: str, as_json: bool) -> None:
+def show_artifact(store: Store, head: Head, digest: str, as_json: bool) -> None:
     data = store.get_artifact(digest)
-    events = [record.seq for record in store.read(run_id) if digest.encode() in record.body]
+    with watching(store, "Reading", head.seq) as seen:
+        events = [record.seq for record in seen.read(head.run_id) if digest.encode() in record.body]
     if as_json:
         emit({"artifact": {"digest": digest, "bytes": len(data), "events": events, "text": is_text(data)}})
         return
     pairs([("artifact", digest), ("size", size(len(data))), ("kind", "text" if is_text(data) else "binary")])
     pairs([("events", ", ".join(map(str, events[:LISTED])))])
-    say(f"  holdfast show {run_id} {digest} -o FILE")
+    say(f"  holdfast show {head.run_id} {digest} -o FILE")
 
 
 def is_text(data: bytes) -> bool:
@@ -206,14 +209,15 @@ def is_text(data: bytes) -> bool:
         return False
 
 
-def find_named(store: Store, run_id: str, name: str) -> Named:
+def find_named(store: Store, head: Head, name: str) -> Named:
     found, what = [], ""
-    for record in chained(store.read(run_id)):
-        body = parse_body(record.body) or {}
-        role = next((word for field, word in NAMES.items() if body.get(field) == name), None)
-        if role is not None:
-            what = what or role
-            found.append(record)
+    with watching(store, "Reading", head.seq) as seen:
+        for record in chained(seen.read(head.run_id)):
+            body = parse_body(record.body) or {}
+            role = next((word for field, word in NAMES.items() if body.get(field) == name), None)
+            if role is not None:
+                what = what or role
+                found.append(record)
     if not found:
         raise NotFound("event, step, effect, checkpoint or artifact", name)
     return Named(what, name, found)
@@ -232,14 +236,15 @@ def show_named(named: Named, as_json: bool) -> None:
 # --- bytes
 
 
-def stored_bytes(store: Store, run_id: str, thing: str | None) -> bytes:
+def stored_bytes(store: Store, head: Head, thing: str | None) -> bytes:
     if thing is not None:
-        if record := find_event(store, run_id, thing):
+        if record := find_event(store, head.run_id, thing):
             return record.body
-        if digest := find_digest(store, run_id, thing):
+        if digest := find_digest(store, head, thing):
             return store.get_artifact(digest)
-        find_named(store, run_id, thing)
-    raise UsageError("Only an event or an artifact has bytes to write.", advice=f"`holdfast show {run_id}` lists them.")
+        find_named(store, head, thing)
+    advice = f"`holdfast show {head.run_id}` lists them."
+    raise UsageError("Only an event or an artifact has bytes to write.", advice=advice)
 
 
 def write_bytes(data: bytes, output: str | None, as_json: bool) -> None:

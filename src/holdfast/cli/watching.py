@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from typing import Any, cast
 
-from holdfast.cli.export import counter
+from holdfast import app
+from holdfast.cli.render import counter
 from holdfast.core.state import RunState
 from holdfast.engine.log import read_state
 from holdfast.ports import Head, Record, Store
@@ -40,6 +41,13 @@ class Watching:
 def watching(store: Store, label: str, total: int | None = None) -> Iterator[Store]:
     with closing(counter(label, total)) as steps:
         yield cast("Store", Watching(store, steps))
+
+
+@contextmanager
+def opened(head: Head) -> Iterator[Store]:
+    """The store to write to, whose run is read with a bar before it is written."""
+    with closing(app.open_store()) as store, watching(store, "Reading", head.seq) as seen:
+        yield seen
 
 
 def read_watched(store: Store, head: Head) -> RunState:
