@@ -15,9 +15,10 @@ import pytest
 from holdfast import app
 from holdfast.core import stops
 from holdfast.core.errors import StoreUnreadable
+from holdfast.core.events import RunFinished, RunStarted
 from holdfast.engine import health
 from holdfast.engine.health import Seen, examine
-from holdfast.engine.log import verify_run
+from holdfast.engine.log import RunLog, verify_run
 from holdfast.testing.postgres import available, shared_server
 
 
@@ -349,13 +350,27 @@ def test_a_server_that_may_lose_events_is_a_failure():
     assert [f.level for f in examine(store, None, Seen("here", NOW)) if f.check == "engine"] == ["ok", "fail"]
 
 
+def clock_at(holdfast, now):
+    with closing(app.open_store(str(holdfast.place), read_only=True)) as store:
+        (said,) = [one for one in examine(store, None, Seen("here", now)) if one.check == "clock"]
+    return said
+
+
 def test_a_clock_behind_the_newest_event_is_a_warning(holdfast, make_run):
     make_run("run-1")
-    with closing(app.open_store(str(holdfast.place), read_only=True)) as store:
-        (said,) = [
-            one for one in examine(store, None, Seen("here", "2001-01-01T00:00:00.000000Z")) if one.check == "clock"
-        ]
+    said = clock_at(holdfast, "2001-01-01T00:00:00.000000Z")
     assert (said.level, said.fix) == ("warn", "date -u")
+
+
+def test_a_clock_that_ran_ahead_as_a_run_began_is_a_warning(holdfast):
+    times = iter(["2036-01-01T00:00:00.000000Z", "2016-01-01T00:00:00.000000Z"])
+    with closing(app.open_store(str(holdfast.place))) as store:
+        log = RunLog(store, "run-1", app.world()._replace(now=lambda: next(times)))
+        log.record(RunStarted(mission_id="m"))
+        log.record(RunFinished())
+        log.close()
+    said = clock_at(holdfast, "2026-01-01T00:00:00.000000Z")
+    assert (said.level, said.sentence.partition(".")[0]) == ("warn", "The clock is 315,532,800 s behind an event")
 
 
 def test_a_store_that_cannot_be_opened_is_a_failure_with_its_reason():

@@ -215,18 +215,19 @@ def witness(store: Store, seen: Seen) -> Iterator[Finding]:
 
 
 def clock(store: Store, seen: Seen) -> Iterator[Finding]:
-    newest = max((head.updated_at for head in store.heads(limit=RECENT)), default="")
+    """The first and the last event of each recent run; what lies between is not read for it."""
+    newest = max((at for head in store.heads(limit=RECENT) for at in (head.started_at, head.updated_at)), default="")
     behind = seconds(seen.now, newest) if newest else 0.0
     if behind is None:
-        yield Finding("clock", WARN, "The newest event carries a time that cannot be read.", "holdfast verify --all")
+        yield Finding("clock", WARN, "An event carries a time that cannot be read.", "holdfast verify --all")
     elif behind > CLOCK_SLACK:
         sentence = (
-            f"The clock is {behind:,.0f} s behind the newest event. Order and leases do not depend on it, times do. "
+            f"The clock is {behind:,.0f} s behind an event. Order and leases do not depend on it, times do. "
             "If this is not the right time, set it; if it is, a clock ran ahead then, and this goes away by itself."
         )
         yield Finding("clock", WARN, sentence, SHOW_TIME)
     else:
-        yield Finding("clock", OK, "The clock is not behind the newest event.")
+        yield Finding("clock", OK, f"The clock is not behind the first or the last event of the last {RECENT} runs.")
 
 
 def seconds(earlier: str, later: str) -> float | None:
