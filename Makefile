@@ -78,7 +78,7 @@ crash-ci: $(STAMP) ## every sweep in full: 40,000 points of the crash laboratory
 	HOLDFAST_CAMPAIGN=1 HOLDFAST_FUZZ_SCALE=1 HOLDFAST_SWEEP=all \
 	  $(BIN)/python -m pytest -n $(JOBS) --dist worksteal -rs -m sweep $(ARGS)
 
-coverage: $(STAMP) ## tests with branch coverage; fails where core or engine fall below their floor
+coverage: $(STAMP) ## tests with branch coverage; fails where core, engine or stores fall below their floor
 	@sh tools/install-system-tools
 	@PYTHON="$(PYTHON)" sh tools/install-agents
 	$(BIN)/python -m pytest -n $(JOBS) -rs --cov --cov-report=term $(ARGS)

@@ -1,6 +1,7 @@
 """Holds the floor under what must not break: coverage_floor.py [DATA FILE]. Names every file and line below it.
 
-The core is covered whole, branch by branch; the files of the engine that run somebody's code by 95 %, each by itself.
+The core is covered whole, branch by branch; by 95 %, each by itself, the stores and the files of the engine that run
+somebody's code, or that prove, move or judge a log.
 """
 
 from __future__ import annotations
@@ -14,16 +15,20 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 CORE = "src/holdfast/core"
 ENGINE = "src/holdfast/engine"
+STORES = "src/holdfast/stores"
 ENGINE_FILES = (
-    "arrival", "async_run", "book", "budgets", "checkpoints", "decorators", "drifting", "effects", "forms", "life", "marks",
-    "resume", "retelling", "run", "steps", "stopping", "waits", "workspaces",
+    "arrival", "async_run", "book", "budgets", "checkpoints", "decorators", "drifting", "effects", "fork", "forms", "health",
+    "keeper", "life", "log", "marks", "people", "resume", "retelling", "run", "runner", "steps", "stopping", "together",
+    "transfer", "waits", "whole_file", "workspaces",
 )  # fmt: skip
-CORE_FLOOR, ENGINE_FLOOR = 100.0, 95.0
+CORE_FLOOR, ENGINE_FLOOR, STORES_FLOOR = 100.0, 95.0, 95.0
+LOWER = {f"{STORES}/postgres_sql.py": 90.0}  # what it does when its server goes away in mid-word is met by chance
 
 
 def floors() -> dict[str, float]:
     core = {f"{CORE}/{path.name}": CORE_FLOOR for path in sorted((ROOT / CORE).glob("*.py"))}
-    return core | {f"{ENGINE}/{name}.py": ENGINE_FLOOR for name in ENGINE_FILES}
+    stores = {f"{STORES}/{path.name}": STORES_FLOOR for path in sorted((ROOT / STORES).glob("*.py"))}
+    return core | stores | {f"{ENGINE}/{name}.py": ENGINE_FLOOR for name in ENGINE_FILES} | LOWER
 
 
 def measured(data_file: str) -> dict[str, Any]:

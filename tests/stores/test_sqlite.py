@@ -1,7 +1,9 @@
 """The SQLite store: the suite, and what only a file and many processes can do wrong."""
 
+import errno
 import multiprocessing
 import os
+import resource
 import shutil
 import signal
 import stat
@@ -455,6 +457,54 @@ def test_whoever_waits_long_between_two_events_syncs_the_witness_with_the_lease(
     assert syncs(0.2, log.renew) == [os.stat(store._writer.witness.path).st_ino]
     assert syncs(2.0, log.renew) == []  # there is nothing new to sync, and the next event need not wait for its turn
     assert len(syncs(0.2, lambda: log.record(NoteRecorded(text="at last")))) == 1
+
+
+def sick(fd):
+    raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+
+@pytest.mark.parametrize("call", ["pwrite", "fdatasync"])
+def test_a_witness_on_a_sick_disk_is_told_and_the_log_goes_on(store, syncs, monkeypatch, call):
+    log = begun(store)
+    monkeypatch.setattr(os, call, lambda fd, *given: sick(fd))
+    syncs(2.0, lambda: log.record(NoteRecorded(text="it is there all the same")))
+    assert (store.facts()["witness"], log.state.seq) == ("degraded: Input/output error", 2)
+
+
+def test_a_strict_witness_on_a_sick_disk_ends_the_append(tmp_path, monkeypatch):
+    with open_at(tmp_path, witness="strict") as store:
+        log = begun(store)
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "fdatasync", sick)
+            with pytest.raises(StoreBroken):
+                log.record(NoteRecorded(text="x"))
+        assert log.record(NoteRecorded(text="y")).seq == 3  # what had failed to be witnessed was written
+
+
+# --- a write that fails
+
+
+def test_after_a_write_that_failed_the_store_is_opened_anew_and_every_page_written(store):
+    log, before = begun(store), store._writer.connection()
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, limits[1]))
+    try:
+        with pytest.raises(StoreBroken):
+            log.record(NoteRecorded(text="x"))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert log.record(NoteRecorded(text="y")).seq == 2
+    assert store._writer.connection() is not before
+    assert [record.kind for record in store.read("run-1")] == ["run_started", "note_recorded"]
+    assert verify_run(store, "run-1").findings == ()
+
+
+def test_a_copy_without_the_locks_is_held_by_nobody(store, tmp_path):
+    begun(store)
+    assert store.head("run-1").held
+    shutil.copytree(tmp_path / ".holdfast", tmp_path / "copy" / ".holdfast", ignore=shutil.ignore_patterns("*-lock"))
+    with open_at(tmp_path / "copy", read_only=True) as copy:
+        assert not copy.head("run-1").held
 
 
 # --- reading
