@@ -15,6 +15,7 @@ from holdfast.core import stops
 from holdfast.core.events import NoteRecorded, RunFinished, RunStopped
 from holdfast.core.wire import chain_hash
 from holdfast.ports import Projection, Record
+from holdfast.testing.postgres import available, shared_server
 
 FORTY = "many"
 
@@ -236,3 +237,16 @@ def test_ctrl_c_ends_following_with_its_own_exit_code(holdfast, make_run):
     _, err = process.communicate(timeout=20)
     assert process.returncode == 130
     assert "Traceback" not in err
+
+
+@pytest.mark.postgres
+@pytest.mark.skipif(available() is not None, reason=available() or "")
+def test_damage_is_named_on_a_server_too(holdfast, make_run):
+    server = shared_server()
+    with server.database() as holdfast.place:
+        make_run("run-1", steps=3)
+        assert holdfast("log", "run-1", "--after", "2").code == 0
+        server.execute("delete from holdfast.events where seq = 4", holdfast.place.rpartition("/")[2])
+        answer = holdfast("log", "run-1", "--after", "2")
+        assert (answer.code, seqs(answer)) == (stops.exit_code("log_damaged"), ["3", "5", "6", "7", "8"])
+        assert GAP in answer.err
