@@ -201,9 +201,9 @@ def _options(
     )
 
 
-def _patient(prompt: Prompt) -> Callable[[str, Sequence[str], float | None], str | None]:
-    """The caller's own way to ask takes the time it takes; an answer that comes too late does not count."""
-    return lambda question, choices, seconds: prompt(question, choices)
+def _patient(prompt: Prompt) -> Callable[[str, Sequence[str], float | None, Callable[[], bool]], str | None]:
+    """The caller's own way to ask takes the time it takes; an answer that comes too late, or after another, does not count."""
+    return lambda question, choices, seconds, is_called: prompt(question, choices)
 
 
 def _named(inputs: Mapping[str, Any] | None) -> dict[str, Any]:

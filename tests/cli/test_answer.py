@@ -42,6 +42,23 @@ with holdfast.run("pipeline", run_id="run-1", prompt=lambda text, choices: None)
 """
 
 
+AT_A_TERMINAL = """
+import holdfast
+with holdfast.run("pipeline", run_id="run-1") as run:
+    print("said", run.ask("Publish?", ["red", "blue"]{more}), flush=True)
+    print("said", run.ask("Really?", ["red", "blue"]), flush=True)
+"""
+LATE_AT_A_TERMINAL = """
+import subprocess, sys, time, holdfast
+def prompt(question, choices):
+    subprocess.run([sys.executable, "-m", "holdfast", "answer", "run-1", "red"], check=True)
+    time.sleep({late})
+    return {typed!r}
+with holdfast.run("pipeline", run_id="run-1", prompt=prompt) as run:
+    print("said", run.ask("Publish?", ["red", "blue"], timeout={timeout}))
+"""
+
+
 @pytest.fixture
 def write(holdfast):
     def write(*events, run_id="run-1"):
@@ -121,11 +138,14 @@ def test_no_store_is_made(holdfast):
     assert not holdfast.place.parent.exists()
 
 
-def typed(holdfast, lines, *arguments):
-    """What a command shows on a terminal on which a person types these lines, one at each question, and its exit code."""
+def typed(holdfast, lines, *arguments, program=("-m", "holdfast")):
+    """What a command shows on a terminal on which a person types these lines, one at each question, and its exit code.
+
+    In the place of a line, what another process does then.
+    """
     ours, theirs = pty.openpty()
     process = subprocess.Popen(
-        [sys.executable, "-m", "holdfast", *arguments],
+        [sys.executable, *program, *arguments],
         env=holdfast.environment(NO_COLOR="1"),
         stdin=theirs,
         stdout=theirs,
@@ -141,7 +161,8 @@ def typed(holdfast, lines, *arguments):
             piece = read(ours) if ready else b""
             shown += piece
             if waiting and shown.count(b"(red / blue) ") > len(lines) - len(waiting):
-                os.write(ours, waiting.pop(0))
+                line = waiting.pop(0)
+                os.write(ours, line if isinstance(line, bytes) else line())
             if ready and not piece:
                 break
         return process.wait(60), shown.decode()
@@ -204,3 +225,61 @@ def test_a_live_run_hears_the_answer(holdfast):
     assert answers(holdfast) == {"go": "certainly"}
     line = next(line for line in holdfast("log", "run-1").out.splitlines() if "question_answered" in line)
     assert "certainly" in line and "person" in line
+
+
+def kinds(holdfast):
+    with closing(app.open_store(str(holdfast.place), read_only=True)) as store:
+        return [record.kind for record in store.read("run-1")]
+
+
+def elsewhere(holdfast, *words):
+    """What another process does while the terminal waits; nothing is typed."""
+
+    def act():
+        assert holdfast(*words).code == 0
+        return b""
+
+    return act
+
+
+@pytest.mark.parametrize("more", ["", ", timeout=30"])
+def test_a_run_that_waits_at_a_terminal_hears_an_answer_from_elsewhere(holdfast, more):
+    began = time.monotonic()
+    lines = [elsewhere(holdfast, "answer", "run-1", "red"), b"blue\n"]
+    code, shown = typed(holdfast, lines, program=("-c", AT_A_TERMINAL.format(more=more)))
+    assert (code, shown.count("said red"), shown.count("said blue")) == (0, 1, 1), shown
+    assert time.monotonic() - began < 25
+    assert answers(holdfast) == {"Publish?": "red", "Really?": "blue"}
+    assert kinds(holdfast)[1:5] == ["question_asked", "question_answered"] * 2
+
+
+def test_a_run_that_waits_at_a_terminal_is_cancelled_from_elsewhere(holdfast):
+    code, _ = typed(holdfast, [elsewhere(holdfast, "cancel", "run-1")], program=("-c", AT_A_TERMINAL.format(more="")))
+    assert code == stops.exit_code("cancelled")
+    assert kinds(holdfast)[-2:] == ["cancel_requested", "run_stopped"]
+
+
+@pytest.mark.parametrize(("late", "typed", "timeout"), [(0, "blue", 60), (0, None, 60), (5.1, None, 5)])
+def test_an_answer_that_was_left_in_time_counts_before_what_is_typed_and_before_the_deadline(
+    holdfast, late, typed, timeout
+):
+    script = LATE_AT_A_TERMINAL.format(late=late, typed=typed, timeout=timeout)
+    done = subprocess.run(
+        [sys.executable, "-c", script], env=holdfast.environment(), capture_output=True, text=True, timeout=60
+    )
+    assert (done.returncode, done.stdout.splitlines()[-1:]) == (0, ["said red"]), done.stdout + done.stderr
+    assert answers(holdfast) == {"Publish?": "red"}
+    assert "question_expired" not in kinds(holdfast)
+
+
+def test_what_is_called_into_a_question_and_is_no_answer_to_it_leaves_it_open(holdfast):
+    """The run is called for an answer to another question, and asks its own again."""
+
+    def other():
+        with closing(app.open_store(str(holdfast.place))) as store:
+            store.post("run-1", "answer", '["nobody", "red", "person"]')
+        return b""
+
+    code, shown = typed(holdfast, [other, b"red\n", b"blue\n"], program=("-c", AT_A_TERMINAL.format(more="")))
+    assert (code, shown.count("Publish? (red / blue)")) == (0, 2), shown
+    assert answers(holdfast) == {"Publish?": "red", "Really?": "blue"}

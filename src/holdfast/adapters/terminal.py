@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+
+LOOK = 0.25  # seconds between two looks at whether somebody calls
 
 
 def is_there() -> bool:
@@ -30,30 +32,52 @@ def confirm(question: str, lines: Sequence[str]) -> bool:
     return (_line(f"{question} [y/N] ") or "").strip().lower() in ("y", "yes")
 
 
-def prompt(question: str, choices: Sequence[str], seconds: float | None = None) -> str | None:
-    """What was typed; one of the choices if there are any; None if nobody answers, or not in time."""
+def prompt(
+    question: str,
+    choices: Sequence[str],
+    seconds: float | None = None,
+    is_called: Callable[[], bool] | None = None,
+) -> str | None:
+    """What was typed; one of the choices if there are any; None if nobody answers, not in time, or somebody calls meanwhile."""
     offered = f" ({' / '.join(choices)})" if choices else ""
     end = None if seconds is None else time.monotonic() + seconds
-    while (said := _line(f"{question}{offered} ", end)) is not None:
+    while (said := _line(f"{question}{offered} ", end, is_called)) is not None:
         said = said.strip()
         if said and (not choices or said in choices):
             return said
     return None
 
 
-def _line(question: str, end: float | None = None) -> str | None:
+def _line(question: str, end: float | None = None, is_called: Callable[[], bool] | None = None) -> str | None:
     try:
-        said = sys.stdin.readline() if _write(question, "") and (end is None or _is_typed(end)) else ""
+        patient = end is None and (is_called is None or not _can_be_watched())
+        said = sys.stdin.readline() if _write(question, "") and (patient or _is_typed(end, is_called)) else ""
     except (OSError, ValueError):
         return None
     return said if said else None
 
 
-def _is_typed(end: float) -> bool:
-    """Whether a line is there before the end. A terminal hands out line by line, so nothing waits in a buffer of ours."""
+def _can_be_watched() -> bool:
+    """What stands for a terminal within another program, as in IDLE, can only be read."""
+    try:
+        return sys.stdin.fileno() >= 0
+    except OSError:
+        return False
+
+
+def _is_typed(end: float | None, is_called: Callable[[], bool] | None) -> bool:
+    """Whether a line is there before the end, and before somebody calls. A terminal hands out line by line, so nothing waits
+    in a buffer of ours.
+    """
     from select import select
 
-    return bool(select([sys.stdin], [], [], max(0.0, end - time.monotonic()))[0])
+    left = LOOK
+    while left > 0 and not (is_called is not None and is_called()):
+        left = LOOK if end is None else end - time.monotonic()
+        if select([sys.stdin], [], [], max(0.0, min(left, LOOK)))[0]:
+            return True
+    _write("", "\n")
+    return False
 
 
 def _write(text: str, end: str) -> bool:

@@ -45,7 +45,7 @@ _CALLERS = tuple(os.path.join(os.path.dirname(os.__file__), part) for part in ("
 
 class Options(NamedTuple):
     """What the caller of a run decides. `confirm` is asked about drift, `prompt` with a question; both may be absent.
-    `prompt` also gets the seconds that are left for an answer.
+    `prompt` also gets the seconds that are left for an answer, and what says whether somebody calls the run meanwhile.
 
     `open_workspace` opens the work tree around a path, of which snapshots hold ignored files by patterns and never the store;
     `keep_aside` keeps what is uncommitted there instead of refusing it.
@@ -58,7 +58,7 @@ class Options(NamedTuple):
     policies: Mapping[str, Policy] = {}
     budget: Budget = Budget()
     confirm: Callable[[str, Sequence[str]], bool] | None = None
-    prompt: Callable[[str, Sequence[str], float | None], str | None] | None = None
+    prompt: Callable[[str, Sequence[str], float | None, Callable[[], bool]], str | None] | None = None
     accept: bool = False
     approved: str | None = None
     new_token: Callable[[], str] = lambda: ""
@@ -88,6 +88,7 @@ class Book:
         self.lock = threading.RLock()
         self.names: dict[str, Place] = {}
         self.wish: Callable[[], Part] | None = None
+        self.calls = 0  # how often there was one
         self.resumed = False
         self.began_at = 0  # the last event before the code of this process
         self.anew = False  # whether this process has begun something that was not done before
@@ -223,10 +224,15 @@ class Book:
             raise NotResumable(self.log.run_id, NOTHING_NEW)
         self.anew = True
 
+    def call(self, wish: Callable[[], Part]) -> None:
+        self.wish = wish
+        self.calls += 1
+
     def boundary(self) -> Part:
         """Between two pieces of work: here a run stops if somebody wishes it."""
-        if self.wish is not None:
-            yield from self.wish()
+        wish = self.wish  # another thread may hear it meanwhile
+        if wish is not None:
+            yield from wish()
 
     def stop(self, reason: str, *evidence: str, first: Sequence[Event] = ()) -> Part:
         """Record why the run rests, after what else there is to say; the caller raises what it gets."""

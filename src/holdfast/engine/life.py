@@ -63,7 +63,7 @@ class Life:
         book = self._book
         if book.wish is None and (messages := book.log.store.messages(book.log.run_id, self._heard)):
             self._heard = messages[-1].id
-            book.wish = partial(self._hear, messages)
+            book.call(partial(self._hear, messages))
         self._announce()
 
     def _hear(self, messages: Sequence[Message]) -> Part:

@@ -120,7 +120,7 @@ class LiveRun:
             yield from ()
             raise error
 
-        self._book.wish = wish
+        self._book.call(wish)
 
     def _new_note(self, text: str) -> NoteRecorded | None:
         """What is to be written down; None for what an earlier process has written, and this one says again on its way."""

@@ -7,7 +7,7 @@ from functools import partial
 
 import msgspec
 
-from holdfast.core.errors import HoldfastError, UsageError
+from holdfast.core.errors import HoldfastError, IllegalEvent, UsageError
 from holdfast.core.events import (
     CancelRequested,
     QuestionAnswered,
@@ -73,16 +73,54 @@ class Waits:
             deadline = None if timeout is None else later(book.log.world.now(), timeout)
             asked = QuestionAsked(question_id=question_id, text=text, choices=tuple(choices), deadline=deadline)
             known = (yield partial(book.record, asked)).questions[question_id]
+        while _is_open(known):
+            yield from self._wait(question_id)
+            known = book.state.questions[question_id]
         if known.answer is not None:
             yield from self._fits(question_id, known, text, choices)
             return known.answer
-        said = None if self._is_late(known) else (yield from self._answer(question_id, known))
-        if said is None or self._is_late(known):
-            return (yield from self._expired(question_id, text, known.expired, default))
-        answer = QuestionAnswered(question_id=question_id, answer=said, by="terminal")
-        known = (yield partial(book.record, answer)).questions[question_id]
-        yield from self._fits(question_id, known, text, choices)
+        if default is None:
+            raise AnswerLate(question_id, text)
+        return default
+
+    def _wait(self, question_id: str) -> Part:
+        """Until somebody says something here, somebody calls this run from elsewhere, or time has run out.
+
+        What was left for this run by then came first.
+        """
+        book = self._book
+        calls, known = book.calls, book.state.questions[question_id]
+        said = None if self._is_late(known) else self._said(known, calls)
+        yield from book.boundary()
+        yield from self.hear(book.log.store.messages(book.log.run_id, book.state.heard))
+        known = book.state.questions[question_id]
+        if not _is_open(known):
+            return
+        if self._is_late(known):
+            yield from self._take(QuestionExpired(question_id=question_id))
+        elif said is not None:
+            yield from self._take(QuestionAnswered(question_id=question_id, answer=said, by="terminal"))
+        elif book.calls == calls:
+            raise (yield from book.stop("awaiting_answer", f"question {question_id}", known.text, *known.choices))
+
+    def _said(self, known: QuestionState, calls: int) -> str | None:
+        """What somebody says now; None if nobody is there, time has run out, or somebody calls meanwhile."""
+        book, prompt = self._book, self._book.options.prompt
+        left = None if known.deadline is None else seconds_until(book.log.world.now(), known.deadline) + _GRACE
+        said = prompt(known.text, known.choices, left, lambda: book.calls != calls) if prompt is not None else None
+        if said is not None:
+            check_text("An answer", said)
         return said
+
+    def _take(self, said: QuestionAnswered | QuestionExpired) -> Part:
+        """Write it down, unless the question was answered or expired before."""
+        book = self._book
+        if _is_open(book.state.questions[said.question_id]):
+            try:
+                yield partial(book.record, said)
+            except IllegalEvent:
+                if _is_open(book.state.questions[said.question_id]):
+                    raise  # else another thread or task was faster
 
     def _is_late(self, known: QuestionState) -> bool:
         now = self._book.log.world.now()
@@ -97,24 +135,6 @@ class Waits:
                 f"The answer {known.answer!r:.80} to {question_id} is none of its choices now.",
                 advice="Give the new question another name.",
             )
-
-    def _answer(self, question_id: str, known: QuestionState) -> Part:
-        """What somebody says now; None if time has run out meanwhile."""
-        book, prompt = self._book, self._book.options.prompt
-        left = None if known.deadline is None else seconds_until(book.log.world.now(), known.deadline) + _GRACE
-        said = prompt(known.text, known.choices, left) if prompt is not None else None
-        if said is not None:
-            check_text("An answer", said)
-        elif not self._is_late(known):
-            raise (yield from book.stop("awaiting_answer", f"question {question_id}", known.text, *known.choices))
-        return said
-
-    def _expired(self, question_id: str, text: str, known: bool, default: str | None) -> Part:
-        if not known:
-            yield partial(self._book.record, QuestionExpired(question_id=question_id))
-        if default is None:
-            raise AnswerLate(question_id, text)
-        return default
 
     # --- sleeping
 
@@ -146,16 +166,19 @@ class Waits:
             if message.kind == ANSWER and (answer := read_answer(message)) is not None:
                 known = book.state.questions.get(answer.question_id)
                 if known is not None and _can_answer(known, answer.answer):
-                    yield partial(book.record, answer)
+                    yield from self._take(answer)
 
 
 def _first_line(text: str) -> str:
     return next((line.strip() for line in text.splitlines() if line.strip()), "")
 
 
+def _is_open(known: QuestionState) -> bool:
+    return known.answer is None and not known.expired
+
+
 def _can_answer(known: QuestionState, text: str) -> bool:
-    is_open = known.answer is None and not known.expired
-    return is_open and (text in known.choices if known.choices else text != "")
+    return _is_open(known) and (text in known.choices if known.choices else text != "")
 
 
 def _is_word(choice: object) -> bool:
