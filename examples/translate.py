@@ -2,6 +2,8 @@
 
     python examples/translate.py          kill it with kill -9 or Ctrl-C whenever you like, and start it again
 
+Its run has an id: started once more when all is done, it finds that, and nothing is done again.
+
 It keeps its log in book/holdfast.db and its result in book/published.txt. Nothing in it talks to a network.
 """
 
@@ -45,7 +47,8 @@ def already_published(texts: list[str]) -> bool:
 
 
 BOOK.mkdir(exist_ok=True)
-with holdfast.run("translate-book", inputs={"book": "Moby-Dick"}, store=str(BOOK / "holdfast.db")) as run:
+STORE = str(BOOK / "holdfast.db")
+with holdfast.run("translate-book", run_id="moby-dick", inputs={"book": "Moby-Dick"}, store=STORE) as run:
     chapters = run.step("outline", outline, "Moby-Dick")
     texts = [run.step(f"translate/{chapter.id}", translate, chapter) for chapter in chapters]
     run.effect("publish", publish, texts, policy="once", probe=already_published)

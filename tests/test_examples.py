@@ -34,11 +34,17 @@ def start(book, pause):
 
 
 def is_finished(book):
-    """A kill may come after the last event and before the exit; the next start would be another run."""
     if not (book / "holdfast.db").exists():
         return False
     with holdfast.open_store(str(book / "holdfast.db"), read_only=True) as store:
         return any(head.projection.status == "finished" for head in store.heads())
+
+
+def published(book):
+    """How often the book was published, over all runs, of which there is one."""
+    with holdfast.open_store(str(book / "holdfast.db"), read_only=True) as store:
+        assert len(list(store.heads())) == 1
+    return (book / "published.txt").read_text().count("---")
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -46,7 +52,8 @@ def test_the_example_survives_kills(tmp_path, seed):
     chance = random.Random(seed)
     book = tmp_path / "book"
     said, kills = [], 0
-    while not is_finished(book):
+    ended = False
+    while not ended:
         process = start(book, 0.1 if kills < 4 else 0.0)
         time.sleep(0.25 + chance.random() * 0.5)
         if kills < 4:
@@ -55,14 +62,28 @@ def test_the_example_survives_kills(tmp_path, seed):
         said += out.splitlines()
         kills += process.returncode == -signal.SIGKILL
         assert process.returncode in (0, -signal.SIGKILL), out
-    assert kills > 0
-    assert (book / "published.txt").read_text().count("---") == 1
+        ended = process.returncode == 0
+    assert kills > 0 and published(book) == 1
     with holdfast.open_store(str(book / "holdfast.db"), read_only=True) as store:
         heads = list(store.heads())
         finished = [record for record in store.read(heads[0].run_id) if record.kind == "step_finished"]
         assert holdfast.verify_run(store, heads[0].run_id).findings == ()
     assert len(finished) == CHAPTERS + 1
     assert sum(line.startswith("translating") for line in said) <= CHAPTERS + kills
+
+
+def test_the_example_survives_a_kill_after_its_last_event_and_one_start_too_many(tmp_path):
+    book = tmp_path / "book"
+    process = start(book, 0.01)
+    while not is_finished(book):
+        assert process.poll() in (None, 0)
+        time.sleep(0.001)
+    process.send_signal(signal.SIGKILL)
+    process.communicate(timeout=60)
+    for _ in range(2):
+        again = start(book, 0.01)
+        out, _ = again.communicate(timeout=60)
+        assert (again.returncode, out.startswith("done: run "), published(book)) == (0, True, 1), out
 
 
 def test_the_example_passes_our_own_crash_tester(tmp_path):
