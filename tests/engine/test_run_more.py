@@ -418,6 +418,36 @@ def test_drift_that_was_not_in_the_approved_plan_is_refused(place, monkeypatch):
     assert state_of(place).stop_reason == "code_changed"
 
 
+def test_the_drift_that_an_approved_plan_showed_is_gone_on_with(place, monkeypatch):
+    def approve():
+        monkeypatch.setenv("HOLDFAST_PLAN", "x")
+        with pytest.raises(PlanChanged) as changed, opened(place):
+            pytest.fail("must not begin")
+        monkeypatch.setenv("HOLDFAST_PLAN", changed.value.present)
+
+    crashing(place, lambda run: run.step("a", str, 1))
+    monkeypatch.setenv("HOLDFAST_PLAN", "")
+    with pytest.raises(holdfast.Stopped, match="arguments"), opened(place) as run:
+        run.step("a", str, 2)
+    approve()
+    with pytest.raises(holdfast.Stopped, match="arguments"), opened(place) as run:
+        run.step("a", str, 3)  # not what was shown
+    approve()
+    with pytest.raises(holdfast.Stopped, match="vanished"), opened(place) as run:
+        run.effect("e", str, 1, policy="idempotent")
+    approve()
+    with pytest.raises(holdfast.Stopped, match="arguments"), opened(place, policies={"arguments": "refuse"}) as run:
+        run.step("a", str, 3)  # the code's own policy stands
+    approve()
+    with opened(place) as run:
+        assert run.step("a", str, 3) == "3"
+    with holdfast.open_store(place, read_only=True) as store:
+        found = [decode(record) for record in store.read("run-1") if record.kind == "drift_found"]
+    decided = [(event.verdict, event.by) for event in found]
+    by_plan = "the approved plan"
+    assert decided == [("refuse", "nobody to ask"), *[("refuse", by_plan)] * 2, ("refuse", "policy"), ("go", by_plan)]
+
+
 def test_what_a_run_ignores_needs_no_approval(place, monkeypatch):
     crashing(place, lambda run: run.step("a", str, 1))
     monkeypatch.setenv("HOLDFAST_PLAN", "x")

@@ -90,6 +90,7 @@ class Book:
         self.wish: Callable[[], Part] | None = None
         self.calls = 0  # how often there was one
         self.resumed = False
+        self.approved: frozenset[tuple[str, ...]] = frozenset()  # the differences in the plan that somebody approved
         self.began_at = 0  # the last event before the code of this process
         self.anew = False  # whether this process has begun something that was not done before
         self.checkpoints = self.new_lock()

@@ -99,12 +99,13 @@ class Drifting:
         """Decide by policy; write down what was decided; go on, or raise the stop. `approved`: it was in an approved plan."""
         book = self._book
         policy = policy_for(drift, book.options.strictness, book.options.policies)
-        if book.options.approved is not None and not book.options.accept and policy != "ignore":
-            policy = "refuse"  # it was not in the plan that somebody approved
-        verdict, by = self._verdict("go" if approved else VERDICTS[policy], drift, subject, was, now, lines)
-        found = DriftFound(
-            drift=drift, subject=subject, verdict=verdict, was=short_hash(was), now=_kept(drift, now), by=by
-        )
+        found = DriftFound(drift=drift, subject=subject, verdict="go", was=short_hash(was), now=_kept(drift, now))
+        if not approved and book.options.approved is not None and not book.options.accept and policy in ("warn", "ask"):
+            # what the plan showed goes on, and of all else nobody knew who approved it
+            verdict, by = "go" if difference(found) in book.approved else "refuse", "the approved plan"
+        else:
+            verdict, by = self._verdict("go" if approved else VERDICTS[policy], drift, subject, was, now, lines)
+        found = msgspec.structs.replace(found, verdict=verdict, by=by)
         if verdict != "go" or policy == "ask":
             book.must_go_on()
         if verdict != "go":
@@ -152,6 +153,11 @@ class Drifting:
         record = next(log.store.read(log.run_id, after=seq - 1, limit=1), None)
         event = None if record is None else decode(record)
         return event.arguments if isinstance(event, (StepStarted, StepFinished, EffectStarted)) else None
+
+
+def difference(found: DriftFound) -> tuple[str, ...]:
+    """What differs, and from what, whoever decided about it."""
+    return found.drift, found.subject, found.was, found.now
 
 
 def without_kinds(text: str) -> str:

@@ -12,15 +12,16 @@ import msgspec
 
 from holdfast.core.canonical import digest
 from holdfast.core.errors import LeaseLost, UsageError
-from holdfast.core.events import EffectSettled, RunFinished, RunResumed, RunStarted, StepFailed
+from holdfast.core.events import DriftFound, EffectSettled, RunFinished, RunResumed, RunStarted, StepFailed
 from holdfast.core.inputs import canonical_inputs
 from holdfast.core.plain import check_text
 from holdfast.core.shapes import FINISHED, HARMLESS, RUNNING, STOPPED
 from holdfast.core.stops import is_resumable
 from holdfast.core.values import Message
+from holdfast.core.wire import decode
 from holdfast.engine.book import Book, Part, reason_of
 from holdfast.engine.budgets import Budgets
-from holdfast.engine.drifting import Drifting, read_artifact
+from holdfast.engine.drifting import Drifting, difference, read_artifact
 from holdfast.engine.keeper import Keeper
 from holdfast.engine.stopping import NotResumable, PlanChanged, Stopped
 from holdfast.engine.waits import Waits
@@ -124,6 +125,17 @@ class Life:
         plan_id = import_module("holdfast.core.plan").plan_id  # only `holdfast resume` has approved one
         if approved.partition(".")[0] != (present := plan_id(book.state, book.log.head)):
             raise PlanChanged(book.log.run_id, approved, present)
+        book.approved = self._shown()
+
+    def _shown(self) -> frozenset[tuple[str, ...]]:
+        """The differences that its plan showed: those that were met since the run last went on."""
+        log, met = self._book.log, list[tuple[str, ...]]()
+        for record in log.store.read(log.run_id):
+            if record.kind == "run_resumed":
+                met.clear()
+            elif record.kind == "drift_found" and isinstance(event := decode(record), DriftFound):
+                met.append(difference(event))
+        return frozenset(met)
 
     def _start(self, clean: bytes) -> Part:
         book = self._book
