@@ -441,7 +441,7 @@ def test_an_approved_plan_goes_on_and_any_event_makes_it_old(holdfast, make_run)
     make_run("run-1", ending="open")
     first = holdfast("resume", "run-1", "--plan", "--json").data["plan"]["plan_id"]
     assert holdfast("resume", "run-1", "--plan", "--json").data["plan"]["plan_id"] == first
-    assert holdfast("resume", "run-1", "--approve", first).code == 0
+    assert holdfast("resume", "run-1", "--plan", "--approve", first).code == 0
     assert holdfast("settle", "run-1", "mail-1", "--done").code == 0
     before = picture(holdfast.place.parent)
     answer = holdfast("resume", "run-1", "--approve", first, "--json", *python())
@@ -451,6 +451,17 @@ def test_an_approved_plan_goes_on_and_any_event_makes_it_old(holdfast, make_run)
     assert second != first and second in answer.err
     assert picture(holdfast.place.parent) == before
     assert json.loads(holdfast("resume", "run-1", "--approve", second, *python()).out)[1]["HOLDFAST_PLAN"] == second
+
+
+def test_a_plan_is_not_approved_without_the_command_that_does_it(holdfast, make_run):
+    make_run("run-1", ending="")
+    plan_id = holdfast("resume", "run-1", "--plan", "--json").data["plan"]["plan_id"]
+    before = picture(holdfast.place.parent)
+    answer = holdfast("resume", "run-1", "--approve", plan_id)
+    assert (answer.code, answer.out) == (stops.exit_code("usage_error"), "")
+    assert f"holdfast resume run-1 --approve {plan_id} -- COMMAND" in answer.err
+    assert holdfast("resume", "run-1", "--approve", "0" * 16).code == stops.exit_code("plan_changed")
+    assert picture(holdfast.place.parent) == before
 
 
 def test_a_plan_that_grew_old_between_approval_and_start_is_refused_by_the_run_itself(holdfast, script, tmp_path):

@@ -24,7 +24,7 @@ from holdfast.cli.output import emit, escape, json_option, run_argument, say
 from holdfast.cli.render import pairs, short, table, watched
 from holdfast.cli.watching import watching
 from holdfast.core import stops
-from holdfast.core.errors import HoldfastError, LeaseHeld, NotFound
+from holdfast.core.errors import HoldfastError, LeaseHeld, NotFound, UsageError
 from holdfast.core.events import DriftFound
 from holdfast.core.ids import SPEC, is_of_command
 from holdfast.core.inputs import short_hash
@@ -114,6 +114,11 @@ def go_on_by_log(
         raise NotResumable(run_id, seen.plan.why)
     if not only_plan and not behind and mission.startswith(SPEC):
         raise SystemExit(import_module("holdfast.cli.resume_spec").go_on(where, run_id, more, approve, as_json))
+    if approve is not None and not behind and not only_plan:
+        raise UsageError(
+            f"Run {run_id} goes on by a command of yours, and there is none to start.",
+            advice=f"`holdfast resume {run_id} --approve {whole} -- COMMAND` starts it; `--plan` only shows the plan.",
+        )
     if only_plan or not behind:
         show_plan(seen, as_json, repositories)
         return
