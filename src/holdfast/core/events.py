@@ -337,7 +337,10 @@ class CancelRequested(Event, frozen=True):
 
 
 class BudgetSpent(Event, frozen=True):
-    """What was used up beside attempts and time, which the log counts by itself."""
+    """What was used up beside attempts and time, which the log counts by itself.
+
+    One of nothing is written beside long work whose time is limited: the run was still running then.
+    """
 
     tokens: int = 0
     money: float = 0.0

@@ -160,7 +160,7 @@ class AsyncRun(LiveRun):
         going: set[asyncio.Task[Any]] = set()
 
         def announce() -> None:
-            task = loop.create_task(drive(self._steps.announce_long()))
+            task = loop.create_task(drive(self._beside()))
             going.add(task)
             task.add_done_callback(going.discard)
 

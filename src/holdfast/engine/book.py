@@ -215,6 +215,10 @@ class Book:
                 self._asleep -= 1
                 self.slept += monotonic() - self._fell_asleep if self._asleep == 0 else 0.0
 
+    @property
+    def is_sleeping(self) -> bool:
+        return self._asleep > 0
+
     def must_go_on(self) -> None:
         """A run that is finished is only read again, and one that another thread has stopped is left: nothing new begins."""
         self.guard()

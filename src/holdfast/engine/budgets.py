@@ -10,6 +10,7 @@ from holdfast.core.errors import UsageError, shown
 from holdfast.core.events import BudgetSpent
 from holdfast.core.plain import check_text
 from holdfast.core.retry import Budget, time_of
+from holdfast.core.shapes import RUNNING
 from holdfast.core.values import Record
 from holdfast.engine.book import Book, Part
 from holdfast.engine.retelling import Retelling
@@ -17,6 +18,8 @@ from holdfast.engine.retelling import Retelling
 _MOST = 2**53  # a whole number that JSON keeps
 _BEGINS = frozenset({"run_started", "run_resumed"})
 _SLEEPS = {"sleep_started": 1, "sleep_ended": -1}
+_MARKS = 20  # of how many parts of the time that is allowed a process that is killed loses one at most
+_SOONEST, _LATEST = 1.0, 60.0  # seconds from mark to mark
 
 
 class Budgets:
@@ -28,6 +31,7 @@ class Budgets:
         self._limits: Budget = book.options.budget
         self._ran_before = 0.0
         self._began = time.monotonic()
+        self._heard = (0, self._began)  # up to which event the log was seen to come, and when
         self.limited = any(limit is not None for limit in self._limits)
 
     def begin(self) -> None:
@@ -59,6 +63,20 @@ class Budgets:
                 raise (yield from self._book.stop("budget_exhausted", f"all {limit:g} {what} are used up"))
         if limits.seconds is not None and self.seconds() > limits.seconds:
             raise (yield from self._book.stop("timeout", f"{self.seconds():.1f} of {limits.seconds:g} seconds"))
+
+    def mark(self) -> Part:
+        """Beside long work: that the run is still running, if its time is limited, for nobody would know it after a kill."""
+        book, limit = self._book, self._limits.seconds
+        if limit is None:
+            return
+        with book.lock:
+            state, (seq, at), now = book.state, self._heard, time.monotonic()
+            is_quiet = state.seq == seq and state.status == RUNNING and not book.is_sleeping
+            if is_quiet and now - at < min(max(limit / _MARKS, _SOONEST), _LATEST):
+                return
+            self._heard = (state.seq, now)
+            if is_quiet:
+                yield partial(book.record, BudgetSpent())
 
     def seconds(self) -> float:
         """How long the run has been running, over all its processes. What it slept does not count."""

@@ -81,6 +81,11 @@ class LiveRun:
         self._life.watch(announce)
         self._book.guard = self._life.guard
 
+    def _beside(self) -> Part:
+        """What is told now and then beside the run's own code."""
+        yield from self._steps.announce_long()
+        yield from self._budgets.mark()
+
     def _open_repository(
         self, drive: Callable[[Part], Any], path: str, allow: Sequence[str], deny: Sequence[str], ignored: Sequence[str]
     ) -> Part:
@@ -269,7 +274,7 @@ class Run(LiveRun):
         return made
 
     def __enter__(self) -> Self:
-        self._begin_watching(lambda: drive(self._steps.announce_long()))
+        self._begin_watching(lambda: drive(self._beside()))
         try:
             drive(self._life.begin())
         except BaseException as error:
