@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
 import importlib.util
@@ -13,6 +14,7 @@ from dataclasses import dataclass
 import pytest
 
 import holdfast
+from holdfast.adapters.probes import FileWrite
 from holdfast.engine import forms
 
 WRAPS = """
@@ -111,3 +113,91 @@ def test_a_file_that_is_edited_while_its_code_runs_is_hashed_as_what_runs(tmp_pa
     main, module = 'def work():\n    return "OLD"\n', HELPERS.partition("\n")[2]
     for name, text in (("main", main), ("module", module)):
         assert steps[name].code_hash == hashlib.sha256(text.encode()).hexdigest()[:32], name
+
+
+# --- effects
+
+
+class Killed(BaseException):
+    pass
+
+
+@pytest.fixture
+def live(tmp_path, monkeypatch):
+    """One life of a run, which ends as by a kill unless it may finish; gives what it reported as drift."""
+    monkeypatch.delenv("HOLDFAST_STRICTNESS", raising=False)
+
+    def live(body, finishes=False, **options):
+        place, told = str(tmp_path / "r.db"), []
+        try:
+            with holdfast.run("m", store=place, run_id="r", tell=told.append, **options) as run:
+                body(run)
+                if not finishes:
+                    run._life.end = lambda *_: iter(())
+                    raise Killed
+        except Killed:
+            pass
+        return told
+
+    return live
+
+
+OLD, NEW = "def work(x):\n    DONE.append(x)\n    return 1\n", "def work(x):\n    DONE.append(x)\n    return 2\n"
+
+
+@pytest.mark.parametrize("finishes", [False, True])
+def test_an_effect_whose_act_changed_is_told_and_not_done_again(live, loaded, finishes):
+    done, (old, new) = [], map(loaded, (OLD, NEW))
+    old.__globals__["DONE"] = new.__globals__["DONE"] = done
+    live(lambda run: run.effect("pay", old, 1, policy="idempotent"))
+    given = []
+    told = live(lambda run: given.append(run.effect("pay", new, 1, policy="idempotent")), finishes)
+    assert told == ["pay: the source of effect pay changed"]
+    assert (done, given) == ([1], [1])
+
+
+def test_max_refuses_an_effect_whose_act_changed(live, loaded):
+    done, (old, new) = [], map(loaded, (OLD, NEW))
+    old.__globals__["DONE"] = new.__globals__["DONE"] = done
+    live(lambda run: run.effect("pay", old, 1, policy="idempotent"), strictness="max")
+    with pytest.raises(holdfast.Stopped, match="the source of effect pay changed") as stopped:
+        live(lambda run: run.effect("pay", new, 1, policy="idempotent"), strictness="max")
+    assert (stopped.value.reason, done) == ("code_changed", [1])
+
+
+def test_an_effect_that_the_code_no_longer_asks_for_is_told_and_refused_by_max(live):
+    live(lambda run: run.effect("pay", str, 1, policy="idempotent"))
+    with pytest.raises(holdfast.Stopped, match="effect pay is done, and the code no longer asks for it"):
+        live(lambda run: None, finishes=True, strictness="max")
+    assert live(lambda run: None, finishes=True) == ["pay: effect pay is done, and the code no longer asks for it"]
+
+
+def test_what_was_done_within_a_step_or_an_effect_that_is_done_is_not_missed(live):
+    def outer(run):
+        run.step("inner step", str, 1)
+        run.effect("inner effect", str, 1, policy="idempotent")
+        return 1
+
+    def body(run):
+        run.effect("effect", lambda: outer(run))
+        run.step("step", lambda: run.effect("of a step", str, 1, policy="idempotent"))
+
+    live(body, strictness="max")
+    assert live(body, finishes=True, strictness="max") == []
+
+
+def test_an_effect_that_was_given_up_or_never_ended_well_is_not_missed(live):
+    def body(run):
+        with contextlib.suppress(ZeroDivisionError):
+            run.effect("failed", lambda: 1 / 0, policy="idempotent")
+
+    live(body)
+    assert live(lambda run: None, finishes=True, strictness="max") == []
+
+
+def test_our_own_effects_may_change_with_us(live, tmp_path, monkeypatch):
+    ready = FileWrite(str(tmp_path / "file"), b"x")
+    monkeypatch.setattr(forms, "code_hash", lambda work: "a" * 32)
+    live(lambda run: run.effect("write", ready), strictness="max")
+    monkeypatch.setattr(forms, "code_hash", lambda work: "b" * 32)
+    assert live(lambda run: run.effect("write", ready), finishes=True, strictness="max") == []

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -11,13 +11,24 @@ import msgspec
 
 from holdfast.core.canonical import canonical, digest_of
 from holdfast.core.drift import CHOICES, STOP, VERDICTS, policy_for
-from holdfast.core.events import Drift, DriftFound, EffectStarted, StepFinished, StepStarted, Verdict
+from holdfast.core.events import (
+    Drift,
+    DriftFound,
+    EffectFinished,
+    EffectSettled,
+    EffectStarted,
+    StepFinished,
+    StepStarted,
+    Verdict,
+)
 from holdfast.core.inputs import compute_input_diff, short_hash
 from holdfast.core.named import Protocol
 from holdfast.core.shapes import FINISHED, EffectState, QuestionState, StepState
+from holdfast.core.values import Record
 from holdfast.core.wire import decode
 from holdfast.engine.book import Book, Part
 
+_OF_EFFECTS = frozenset({"effect_started", "effect_finished", "effect_settled"})
 SHOWN = 12  # changed keys that a question lists
 
 
@@ -45,6 +56,10 @@ class Deed(Protocol):
     def arguments(self) -> Any: ...
     @property
     def arguments_hash(self) -> str: ...
+    @property
+    def act(self) -> partial[Any]: ...
+    @property
+    def code_hash(self) -> str | None: ...
 
 
 _SECRET = re.compile(r"(?<=\[redacted):[a-z0-9_]+(?=\])")  # of what kind a secret was said to be
@@ -76,6 +91,13 @@ class Drifting:
         lines = changed_lines(self._as_kept(self._given_before(known.seq)), self._as_kept(this.arguments))
         yield from self.met("arguments", this.name, known.arguments_hash, this.arguments_hash, lines)
 
+    def of_act(self, this: Deed, known: EffectState) -> Part:
+        """It is done, and stays so. What we ship for effects changes with us, and is not the code of the run."""
+        was, now = known.code_hash, this.code_hash
+        if was is None or now is None or was == now or _is_ours(this.act.func):
+            return
+        yield from self.met("code", this.name, was, now, [f"the source of effect {this.name} changed"])
+
     def of_question(self, question_id: str, known: QuestionState, now: Sequence[str]) -> Part:
         """It was answered. Returns if what is asked now, its text and its choices, is the same, or was accepted for it."""
         was = [known.text, *known.choices]
@@ -88,10 +110,19 @@ class Drifting:
         yield from self.met("inputs", "the run", was, new, changed_lines(before, now))
 
     def of_vanished(self, claimed: Collection[str]) -> Part:
-        for name in vanished(self._book.state.steps, claimed):
-            yield from self.met(
-                "vanished", name, "", "", [f"step {name} is in the log, and the code no longer runs it"]
-            )
+        state, log = self._book.state, self._book.log
+        done = {known.step_id: known.seq for known in state.effects.values() if known.status == "done"}
+        steps, effects = ([name for name in known if name not in claimed] for known in (state.steps, done))
+        if not steps and not effects:
+            return
+        spans = [(step.since, step.ended) for name, step in state.steps.items() if name in claimed and step.since]
+        spans += effect_spans(log.store.read(log.run_id), claimed)
+        for name in vanished({name: state.steps[name].seq for name in steps}, spans):
+            lines = [f"step {name} is in the log, and the code no longer runs it"]
+            yield from self.met("vanished", name, "", "", lines)
+        for name in vanished({name: done[name] for name in effects}, spans):
+            lines = [f"effect {name} is done, and the code no longer asks for it"]
+            yield from self.met("vanished", name, "", "", lines)
 
     def met(
         self, drift: Drift, subject: str, was: str, now: str, lines: Sequence[str], *, approved: bool = False
@@ -165,11 +196,25 @@ def without_kinds(text: str) -> str:
     return _SECRET.sub("", text)
 
 
-def vanished(steps: Mapping[str, StepState], claimed: Collection[str]) -> list[str]:
-    """Steps that the code no longer runs. One that may belong to a step whose end is on record is not missed."""
-    gone = [(name, step.seq) for name, step in steps.items() if name not in claimed]
-    spans = [(step.since, step.ended) for name, step in steps.items() if name in claimed and step.since] if gone else []
-    return [name for name, seq in gone if not any(since < seq < ended for since, ended in spans)]
+def vanished(gone: Mapping[str, int], spans: Collection[tuple[int, int]]) -> list[str]:
+    """Of what is no longer asked for, with its event: what may belong to something whose end is on record is not missed."""
+    return [name for name, seq in gone.items() if not any(since < seq < ended for since, ended in spans)]
+
+
+def effect_spans(records: Iterable[Record], claimed: Collection[str]) -> list[tuple[int, int]]:
+    """From where to where the effects of these names went on: their code is not executed again, nor what it asked for."""
+    begun, spans = dict[str, int](), list[tuple[int, int]]()
+    for record in records:
+        event = decode(record) if record.kind in _OF_EFFECTS else None
+        if isinstance(event, EffectStarted) and event.step_id in claimed:
+            begun[event.effect_key] = record.seq
+        elif isinstance(event, (EffectFinished, EffectSettled)) and event.effect_key in begun:
+            spans.append((begun[event.effect_key], record.seq))
+    return spans
+
+
+def _is_ours(act: Any) -> bool:
+    return str(getattr(act, "__module__", "")).startswith("holdfast.")
 
 
 def _kept(drift: Drift, now: str) -> str:

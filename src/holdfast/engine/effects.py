@@ -196,10 +196,9 @@ class Effects:
             return (yield from self._begin(deed))
         yield from self._same(deed, known)
         if known.status == "done":
+            yield from self._drifting.of_act(deed, known)
             return self._receipt(deed, known)
-        if known.status == "abandoned":
-            return None
-        return (yield from self._settle(deed, known))
+        return None if known.status == "abandoned" else (yield from self._settle(deed, known))
 
     def _given_otherwise(self, deed: Deed) -> Part:
         """An effect of this name was given something else: it is settled, or accepted, before this one begins."""
