@@ -36,6 +36,7 @@ from holdfast.core.events import NoteRecorded, RunStarted
 from holdfast.engine.log import RunLog, verify_run
 from holdfast.stores import sqlite, sqlite_commit, sqlite_copy, sqlite_file
 from holdfast.stores.sqlite import SqliteStore
+from holdfast.stores.witness import Witness, sightings
 from holdfast.testing.author import ANOTHER, SOMEBODY
 from holdfast.testing.store_suite import StoreSuite
 from tests.crash.workloads import world
@@ -505,6 +506,19 @@ def test_a_copy_without_the_locks_is_held_by_nobody(store, tmp_path):
     shutil.copytree(tmp_path / ".holdfast", tmp_path / "copy" / ".holdfast", ignore=shutil.ignore_patterns("*-lock"))
     with open_at(tmp_path / "copy", read_only=True) as copy:
         assert not copy.head("run-1").held
+
+
+def test_what_is_sent_again_is_told_to_the_strict_witness(tmp_path, monkeypatch):
+    def fails(*_):
+        raise OSError(errno.EIO, "Input/output error")
+
+    with open_at(tmp_path, witness="strict") as store:
+        draft = begun(store).draft(NoteRecorded(text="sent twice"))
+        with monkeypatch.context() as sick, pytest.raises(StoreBroken):
+            sick.setattr(Witness, "write", fails)
+            store.append(*draft)
+        store.append(*draft)
+        assert draft.records[-1].hash in {sighting.hash for sighting in sightings(store._writer.path + "-witness")}
 
 
 # --- reading

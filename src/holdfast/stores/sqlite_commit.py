@@ -338,9 +338,10 @@ class Committer:
     def _why_not(self, connection: apsw.Connection, request: Request, holding: Holding) -> Exception | None:
         """Nothing went in: this very append is already there, or somebody else was."""
         lease, first, last = request.lease, request.records[0], request.records[-1]
-        there = one(connection, "event", (holding.base | first.seq,), holding.number)
-        end = one(connection, "event", (holding.base | last.seq,), holding.number)
+        there, end = (one(connection, "event", (holding.base | of.seq,), holding.number) for of in (first, last))
         if there == _mark(first) and end == _mark(last):
+            if holding.last == holding.base | last.seq:  # the first try may have ended before the witness had it
+                self._remember(holding, last, holding.last)
             return None
         epoch, held, reached = one(connection, "standing", (holding.number,), holding.number) or (0, False, 0)
         if epoch != lease.epoch or not held:
