@@ -11,7 +11,7 @@ import subprocess
 import sys
 import threading
 import time
-from contextlib import closing
+from contextlib import closing, contextmanager
 
 import apsw
 import pytest
@@ -519,6 +519,49 @@ def test_what_is_sent_again_is_told_to_the_strict_witness(tmp_path, monkeypatch)
             store.append(*draft)
         store.append(*draft)
         assert draft.records[-1].hash in {sighting.hash for sighting in sightings(store._writer.path + "-witness")}
+
+
+# --- after an error of the disk
+
+
+@contextmanager
+def no_room():
+    """No file of this process can be written behind its first bytes."""
+    usual = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100, usual[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, usual)
+
+
+@pytest.fixture
+def failed(store):
+    """A run whose last append ended in an error of the disk, and the connection that had it."""
+    log = begun(store)
+    for number in range(20):
+        log.record(NoteRecorded(text=f"note {number}"))
+    connection = store._writer.connection()
+    with no_room(), pytest.raises(StoreBroken):
+        log.record(NoteRecorded(text="not written"))
+    return log, connection
+
+
+def test_after_an_error_of_the_disk_the_file_is_opened_again_and_its_log_written_anew(store, tmp_path, failed):
+    log, connection = failed
+    size = os.path.getsize(tmp_path / ".holdfast" / "holdfast.db-wal")
+    log.record(NoteRecorded(text="written"))
+    assert store._writer.connection() is not connection
+    assert os.path.getsize(tmp_path / ".holdfast" / "holdfast.db-wal") < size
+    assert [text for text in texts(store, "run-1") if "written" in text] == ['{"text":"written"}']
+    assert verify_run(store, "run-1").findings == ()
+
+
+def test_after_an_error_of_the_disk_the_witness_is_asked_again(store, failed):
+    log, _ = failed
+    store._writer.witness.write((1 << 32) + log.state.seq + 1, b"a head that is gone".ljust(32))
+    with pytest.raises(TailLost):
+        log.record(NoteRecorded(text="behind a lost one"))
 
 
 # --- reading
