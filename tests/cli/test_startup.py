@@ -12,6 +12,12 @@ SLOW = {
     "_hashlib", "asyncio", "backports.zstd", "click", "dataclasses", "inspect", "msgspec", "psycopg", "re2", "rfc8785", "rich",
     "typing_extensions", "uuid_utils",
 }  # fmt: skip
+# all that recording may load beyond what Python itself has loaded: the libraries it needs, and the small parts of Python
+TO_RECORD = {
+    "apsw", "binascii", "collections", "contextlib", "datetime", "decimal", "encodings", "errno", "fcntl", "holdfast",
+    "importlib", "math", "msgspec", "numbers", "re2", "struct", "threading", "typing", "uuid", "warnings", "zlib",
+}  # fmt: skip
+ROOMS_TO_RECORD = {"adapters", "app", "config", "core", "engine", "stores"}
 NOT_TO_RECORD = {"_hashlib", "asyncio", "click", "psycopg", "rich", "uuid_utils", "rfc8785"}
 
 STATUS = """
@@ -19,6 +25,10 @@ import json, sys
 from holdfast.cli.main import perform
 code = perform(sys.argv[1:])
 print(json.dumps([code, sorted(sys.modules)]), file=sys.stderr)
+"""
+NOTHING = """
+import json, sys
+print(json.dumps([0, sorted(sys.modules)]), file=sys.stderr)
 """
 RECORD = """
 import json, sys
@@ -79,6 +89,18 @@ def test_recording_one_event_loads_no_command_line_and_no_server(holdfast, make_
     assert "msgspec" in modules
     assert NOT_TO_RECORD & modules == set()
     assert [line for line in holdfast("log", "run-1").out.splitlines() if "from a hook" in line]
+
+
+def test_recording_one_event_loads_what_it_needs_and_nothing_else(holdfast, make_run):
+    make_run("run-1")
+    modules = loaded(holdfast, RECORD) - loaded(holdfast, NOTHING)
+    packages = {name.partition(".")[0] for name in modules}
+    assert {name for name in packages if not name.startswith("_")} <= TO_RECORD
+    assert {name.split(".")[1] for name in modules if name.startswith("holdfast.")} <= ROOMS_TO_RECORD
+    assert {name for name in modules if name.startswith(("holdfast.engine.", "holdfast.adapters."))} == {
+        "holdfast.adapters.system", "holdfast.engine.log",
+    }  # fmt: skip
+    assert {"importlib.metadata", "importlib.resources"} & modules == set()
 
 
 def test_a_run_goes_on_to_its_first_new_step_with_little(holdfast):
