@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from holdfast.adapters.system import new_run_id, operations
 from holdfast.core.errors import InvalidId
-from holdfast.core.ids import check_digest, check_id, check_op, is_id, is_kind
+from holdfast.core.ids import COMMAND, check_digest, check_id, check_op, is_id, is_kind, is_of_command
 
 GOOD = ["a", "0", "run-1", "2026.01.02_x", "a" * 64, "018f-0000", "z.z"]
 BAD = [
@@ -89,6 +89,20 @@ def test_operations_of_two_processes_and_of_one_never_meet():
     made = [make() for _ in range(500) for make in (one, other)]
     assert len(set(made)) == 1000
     assert [check_op(op) for op in made] == made
+
+
+def test_a_mission_of_a_command_is_its_prefix_and_sixteen_hex_digits():
+    assert is_of_command("command.0123456789abcdef")
+    assert is_of_command(COMMAND + "f" * 16)
+
+
+@pytest.mark.parametrize(
+    "mission_id",
+    ["", COMMAND, "f" * 16, "command.line", "command-0123456789abcdef", COMMAND + "f" * 15, COMMAND + "f" * 17,
+     COMMAND + "g" * 16, COMMAND + "F" * 16, "my." + COMMAND + "f" * 16, COMMAND * 2 + "f" * 16, "spec." + "f" * 16],
+)  # fmt: skip
+def test_a_mission_that_only_begins_or_ends_like_it_is_somebodys_own(mission_id):
+    assert not is_of_command(mission_id)
 
 
 @pytest.mark.parametrize("value", ["a", "z", "step_started", "x_1", "a_", "a" * 64])

@@ -19,8 +19,24 @@ AT = "2026-01-02T03:04:05.000006Z"
 @pytest.mark.parametrize("limit", [-1, float("nan"), "many", [1]])
 @pytest.mark.parametrize("what", Budget._fields)
 def test_a_limit_that_is_no_number_is_refused_by_name(what, limit):
-    with pytest.raises(UsageError, match=f"no limit for {what}"):
+    with pytest.raises(UsageError, match=f"no limit for {what}") as refused:
         check_budget(Budget(**{what: limit}))
+    assert refused.value.advice == "A limit is a number, or None for as much as it likes."
+
+
+@pytest.mark.parametrize("value", [5, None, (1, 2.0, 3, 4.0), {"attempts": 5}])
+def test_what_is_no_budget_is_refused_with_an_example_of_one(value):
+    with pytest.raises(UsageError) as refused:
+        check_budget(value)
+    assert str(refused.value) == f"{value!r} is no budget."
+    assert refused.value.advice == "Say of what, as in holdfast.Budget(attempts=5)."
+
+
+def test_of_something_long_that_is_no_budget_only_the_beginning_is_shown():
+    long: Any = "x" * 1000
+    with pytest.raises(UsageError) as refused:
+        check_budget(long)
+    assert str(refused.value) == f"'{'x' * 39} is no budget."
 
 
 def test_limits_are_numbers_or_none():
@@ -63,16 +79,18 @@ NO_NUMBER: Any = "3"
 
 @pytest.mark.parametrize("seconds", [1e12, -1e12, 1e300, NAN, float("inf"), "3", None])
 def test_a_time_that_there_is_not_is_refused(seconds):
-    with pytest.raises(UsageError, match="No time is"):
+    with pytest.raises(UsageError, match="No time is") as refused:
         later(AT, seconds)
+    assert refused.value.advice == "Give a number of seconds that ends before the year 9999."
 
 
 @pytest.mark.parametrize(
     "value", ["3", 2.0, (3, 1.0), Retry(2, NAN), Retry(NO_NUMBER), Retry(2, NO_NUMBER), Retry(2, 1.0, NAN)]
 )
 def test_what_is_no_number_of_attempts_or_seconds_is_refused(value):
-    with pytest.raises(UsageError, match="cannot be followed"):
+    with pytest.raises(UsageError, match="cannot be followed") as refused:
         as_retry(value)
+    assert refused.value.advice == "`retry` is a number of attempts, or a Retry."
 
 
 @pytest.mark.parametrize("value", [0, -1, Retry(attempts=0), Retry(wait=-1), Retry(factor=-0.5), Retry(longest=-1)])
