@@ -15,6 +15,7 @@ from holdfast.core.plan import (
     Row,
     RowMove,
     answer_commands,
+    command_name,
     next_command,
     plan_id,
     replace_command,
@@ -146,6 +147,29 @@ def test_a_command_that_failed_is_planned_to_run_again(ended, rows):
     begun = e.EffectStarted(effect_key="k", step_id="command", policy="once")
     state = state_of(e.RunStarted(mission_id="command.1a"), begun, *ended, e.RunStopped(reason="step_failed"))
     assert [row[1:] for row in resume_plan(state).rows if row.name != "k"] == rows
+    assert {row.kind for row in resume_plan(state).rows} == {"effect"}
+
+
+@pytest.mark.parametrize(
+    "events",
+    [
+        (
+            e.EffectStarted(effect_key="command (2)", step_id="command", policy="once"),
+            e.EffectFinished(effect_key="command (2)", receipt={"exit_code": 3}),
+            e.RunStopped(reason="step_failed"),
+        ),
+        (settled("abandoned"), e.RunFinished()),
+    ],
+    ids=["an attempt before the last one has no outcome", "the run is finished"],
+)
+def test_no_other_attempt_of_a_command_is_planned_while_one_is_open_or_after_the_end(events):
+    begun = e.EffectStarted(effect_key="k", step_id="command", policy="once")
+    state = state_of(e.RunStarted(mission_id="command.1a"), begun, settled("unknown"), *events)
+    assert {row.name for row in resume_plan(state).rows} == set(state.effects)
+
+
+def test_the_first_attempt_of_a_command_has_no_number():
+    assert [command_name(attempt) for attempt in (1, 2, 3)] == ["command", "command (2)", "command (3)"]
 
 
 @pytest.mark.parametrize("policy", ["pure", "read", "idempotent", "keyed"])
@@ -159,6 +183,11 @@ def test_what_would_be_done_again_names_the_commands_once_the_run_rests_because_
     (row,) = resume_plan(state_of(START, effect("keyed"), e.RunStopped(reason="effect_unknown"))).rows
     again = "it is keyed, so it is done again with the same key"
     assert row == Row("effect", "k", "run", f"of step a: {again}; if the code no longer does it, say it: {SETTLE_K}")
+
+
+def test_what_is_done_again_needs_no_other_word_while_the_run_rests_for_another_reason():
+    (row,) = resume_plan(state_of(START, effect("keyed"), e.RunStopped(reason="step_failed"))).rows
+    assert row.reason == "of step a: it is keyed, so it is done again with the same key"
 
 
 @pytest.mark.parametrize("policy", ["once", "transactional"])
@@ -220,6 +249,11 @@ def test_nothing_is_done_any_more_in_a_run_that_has_ended(end):
     rows = resume_plan(state, (), [gates.Gate(SHUT), gates.Gate(SHUT, is_closed=False)]).rows
     assert {row.name for row in rows} == {"a", "later", "k", "colour", "nap", "b"}
     assert {row[2:] for row in rows} == {("left", "it stays as it is: the run has ended")}
+
+
+def test_what_was_finished_is_still_told_of_a_run_that_has_ended():
+    plan = resume_plan(state_of(START, A, A_DONE, e.RunFinished()))
+    assert plan.rows == (Row("step", "a", "replay", "attempt 1 finished it"),)
 
 
 def test_what_became_of_an_effect_can_be_said_of_a_run_that_was_cancelled():
@@ -318,6 +352,7 @@ def test_a_question_with_choices_has_a_command_for_each():
     lines = answer_commands("r", "q", QuestionState("?", ("yes", "-1", "not yet")))
     asked = ["holdfast", "answer", "r", "--question=q"]
     assert [shlex.split(line) for line in lines] == [[*asked, "yes"], [*asked, "--", "-1"], [*asked, "not yet"]]
+    assert answer_commands("r", "q", QuestionState("?", ("yes",))) == ("holdfast answer r --question=q yes",)
     assert answer_commands("r", "q", QuestionState("?", tuple("abcd"))) == ("holdfast answer r --question=q",)
 
 
