@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast.adapters import paths
-from holdfast.adapters.paths import real_path
+from holdfast.adapters.paths import meant_path, real_path
+from holdfast.core.errors import BadInput
 
 STRANGE = os.fsdecode(b"caf\xe9")  # no UTF-8
 NAMES = (
@@ -87,6 +88,8 @@ def test_what_is_there_takes_one_question(folder, monkeypatch):
 def test_a_name_that_no_path_can_have_is_refused():
     with pytest.raises(ValueError, match="null"):
         real_path("a\0b")
+    with pytest.raises(BadInput, match=r"'a\\x00b' is no path: embedded null"):
+        meant_path("a\0b")
 
 
 @pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="/proc lists the open files here")

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.core.errors import UsageError
+from holdfast.core.errors import BadInput, UsageError
 from holdfast.core.retry import ONCE, Budget, Retry, as_retry, check_budget, later, seconds_until, text_of, time_of
 
 AT = "2026-01-02T03:04:05.000006Z"
@@ -114,6 +114,12 @@ def test_times_are_text_in_utc_with_microseconds():
     assert time_of(AT) == datetime(2026, 1, 2, 3, 4, 5, 6, tzinfo=UTC)
     assert time_of("2026-01-02T05:04:05.000006+02:00").tzinfo is UTC
     assert text_of(time_of(AT)) == AT
+
+
+@pytest.mark.parametrize("text", ["", "soon", "9" * 5000, "2026-99-99T00:00:00Z", "0001-01-01T00:00:00+14:00", "a\0b"])
+def test_what_is_no_time_is_refused_in_words(text):
+    with pytest.raises(BadInput, match="is no time"):
+        seconds_until(AT, text)
 
 
 @pytest.fixture

@@ -9,6 +9,8 @@ from __future__ import annotations
 import os
 import sys
 
+from holdfast.core.errors import BadInput, shown
+
 _LOOK = os.O_PATH | os.O_CLOEXEC if sys.platform == "linux" else None
 _GONE = " (deleted)"  # said behind the old name of what has none any more; a name may end like this, too
 
@@ -16,6 +18,14 @@ _GONE = " (deleted)"  # said behind the old name of what has none any more; a na
 def real_path(path: str) -> str:
     """The path without links, dots and doubled slashes. What is missing at its end is left as it is."""
     return _kernels(path) or os.path.realpath(path)
+
+
+def meant_path(path: str) -> str:
+    """The same of a path that somebody wrote down, which may be none."""
+    try:
+        return real_path(path)
+    except ValueError as problem:
+        raise BadInput(f"{shown(path)} is no path: {problem}.") from None
 
 
 def _kernels(path: str) -> str | None:

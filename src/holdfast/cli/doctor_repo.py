@@ -278,7 +278,7 @@ def aside(here: Here, kept: Collection[str], state: RunState, name: str, snapsho
     there = next((event.repo for _, event in events_of(state.run_id, SnapshotKept) if event.checkpoint_id == name), "")
     if there in here.folders or not worktrees.is_tree(there):
         return f"{said}, its ref is gone, and git has collected it.", f"holdfast checkpoint --drop {name}"
-    return f"{said} in {there}.", f"cd {shlex.quote(there)} && holdfast restore {name}"
+    return f"{said} in {there}.", f"cd {shlex.quote(there)} && holdfast restore {shlex.quote(name)}"
 
 
 def keep_again(name: str, snapshot: str) -> str:

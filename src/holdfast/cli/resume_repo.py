@@ -22,6 +22,7 @@ from holdfast.cli.render import pairs
 from holdfast.core.drift import Policy, policy_for
 from holdfast.core.errors import HoldfastError, NotFound, UsageError
 from holdfast.core.ids import SPEC
+from holdfast.core.plan import command
 from holdfast.core.position import DEEPEN, nameless
 from holdfast.core.repo_drift import LISTED, drifts, landmarks, seen_id
 from holdfast.core.shapes import RunState
@@ -236,4 +237,4 @@ def show(entries: list[dict[str, Any]]) -> None:
         for line in () if "tree" in {one["drift"] for one in entry["drift"]} else entry["uncommitted"][:LISTED]:
             say(f"Uncommitted: {escape(line)}")
         for name in entry["kept_aside"]:
-            say(f"Kept aside: `holdfast restore {name}`")
+            say(f"Kept aside: `{escape(command('restore', name))}`")

@@ -97,5 +97,6 @@ def report_checkpoint(run_id: str, checkpoint_id: str, following: str, as_json: 
     if as_json:
         emit({"run_id": run_id, "checkpoint": checkpoint_id, "settled_as": "not_done", "next_actions": [following]})
         return
-    say(f"Checkpoint {checkpoint_id} is given up: a resumed run takes it anew, and commits only what is not committed.")
+    taken_anew = "a resumed run takes it anew, and commits only what is not committed"
+    say(f"Checkpoint {escape(checkpoint_id)} is given up: {taken_anew}.")
     say(f"  {following}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from holdfast.core.errors import UsageError, shown
+from holdfast.core.errors import BadInput, UsageError, shown
 from holdfast.core.named import NamedTuple
 
 
@@ -80,7 +80,13 @@ def seconds_until(now: str, then: str) -> float:
 
 
 def time_of(text: str) -> datetime:
-    return datetime.fromisoformat(text).astimezone(UTC)
+    try:
+        return datetime.fromisoformat(text).astimezone(UTC)
+    except (ValueError, OverflowError):
+        raise BadInput(
+            f"{shown(text, 80)} is no time.",
+            advice="If it stands in the log of a run, `holdfast fork RUN --at EVENT` goes on before the event that holds it.",
+        ) from None
 
 
 def text_of(time: datetime) -> str:

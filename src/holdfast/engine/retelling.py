@@ -90,7 +90,7 @@ class Retelling:
                 self._done.add(names[event.effect_key])
             elif isinstance(event, StepFinished):
                 self._done.add(event.step_id)
-            elif event is not None:
+            elif isinstance(event, (BudgetSpent, NoteRecorded)):
                 told[self._as_said(event)] += 1
         self._effects.update(names.values())
         return told

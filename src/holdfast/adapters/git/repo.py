@@ -13,7 +13,7 @@ from holdfast.adapters.git.ws_desk import own_folder, turn
 from holdfast.adapters.git.ws_scan import LIST, parse_flags
 from holdfast.adapters.git.ws_submodules import strangers
 from holdfast.adapters.git.ws_whole import take_whole
-from holdfast.adapters.paths import real_path
+from holdfast.adapters.paths import meant_path
 from holdfast.adapters.probes.common import EffectError
 from holdfast.adapters.probes.git_commit import CommitEffect, NothingToCommit
 from holdfast.adapters.probes.git_place import find_repository, plain_head
@@ -376,7 +376,7 @@ def is_text(name: str) -> bool:
 
 def top_of(path: str) -> str:
     """The top of the work tree around a path; the path itself, if there is none."""
-    place = real_path(path)
+    place = meant_path(path)
     around = list(_upwards(place))
     top = next((folder for folder in around if os.path.lexists(os.path.join(folder, ".git"))), None)
     bare = next((folder for folder in around if _is_bare(folder)), None)
