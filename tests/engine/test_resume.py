@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import itertools
 import multiprocessing
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import datetime, timedelta
 
@@ -718,6 +720,35 @@ def test_kept_inputs_that_were_damaged_are_not_believed(log):
 
 
 # --- refused tokens
+
+
+def test_a_token_that_is_in_use_resumes_nothing_in_another_thread_and_can_be_used_again_after_an_error(place):
+    with place.session() as log:
+        blocked(log)
+        going, ended = threading.Event(), threading.Event()
+
+        class Slow(Pipeline):
+            def stage(self, name):
+                work = super().stage(name)
+                return lambda context: (going.set(), ended.wait(30), work(context))[2]
+
+        class Failing(Pipeline):
+            def stage(self, name):
+                return lambda context: 1 / 0
+
+        with pytest.raises(ZeroDivisionError):
+            Failing(log).run(token(1))
+        slow = Slow(log)
+        with ThreadPoolExecutor() as pool:
+            first = pool.submit(slow.run, token(1))
+            assert going.wait(30)
+            try:
+                assert [why_refused(log, token(1)) for _ in range(2)] == ["in_use"] * 2
+            finally:
+                ended.set()
+            first.result(30)
+        assert slow.calls == ["pre_generation_gate", *NAMES[NAMES.index("pre_generation_gate") + 1 :]]
+        assert why_refused(log, token(1)) == "used"
 
 
 def why_refused(log, retry_token, now=None, **changed):

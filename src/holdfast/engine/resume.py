@@ -1,12 +1,15 @@
 """Resumes a pipeline from the cursor of a checkpoint, for whoever has its retry token. Refuses to guess or to do it twice.
 
 A token is used up when the work it resumed has come to its end, not when it begins: a crash in between loses nothing.
-Until then the lease decides who may use it.
+Until then the lease decides which process may use it, and within that process it is in use by one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from threading import Lock
+from weakref import WeakKeyDictionary
 
 import msgspec
 
@@ -50,6 +53,8 @@ __all__ = [
 ]
 
 SHOWN_CHANGES = 5
+_IN_USE: WeakKeyDictionary[RunLog, list[str]] = WeakKeyDictionary()
+_TURN = Lock()
 
 Stage = Callable[[Context], Context]
 Confirm = Callable[[Difference], bool]
@@ -62,7 +67,8 @@ class TokenRefused(HoldfastError):
     advice = "Use the token of the latest block of this step, or run the step without a token."
 
     def __init__(self, token: object, why: str) -> None:
-        super().__init__(f"The retry token {shown(token, 50)} {REFUSALS[why]}.")
+        advice = "Wait for its end: the work is done by that." if why == "in_use" else None
+        super().__init__(f"The retry token {shown(token, 50)} {REFUSALS[why]}.", advice=advice)
         self.why = why
 
 
@@ -74,6 +80,7 @@ REFUSALS = {
     "superseded": "counts no more: this step has a newer checkpoint",
     "finished": "is of no use: its step is finished",
     "used": "was used before",
+    "in_use": "is in use: the work that it resumes is going on in this process",
     "expired": "has expired",
     "secret": "is also the value of something that is kept secret here, so its use could not be recorded",
 }
@@ -127,6 +134,10 @@ class ResumeMiddleware:
             self._wake()
             fresh = msgspec.structs.replace(context, cursor=None, retry_token=None, resumed_from_checkpoint=False)
             return self._run_stages(tuple(self.stages), fresh)
+        with _in_use(self.log, token):
+            return self._resume(context, token)
+
+    def _resume(self, context: Context, token: str) -> Context:
         event = self._find(context, token)
         difference = self._compare(event, context)
         if difference is not None and self._confirm(difference) is not True:
@@ -227,6 +238,21 @@ class ResumeMiddleware:
         if state.status == RUNNING and known is not None and known.retry_token == token and not known.used:
             used = CheckpointResumed(checkpoint_id=known.checkpoint_id, retry_token=token, accepted=accepted)
             self.log.record(used)
+
+
+@contextmanager
+def _in_use(log: RunLog, token: str) -> Iterator[None]:
+    """While a token resumes its work, no other thread resumes the same with it."""
+    with _TURN:
+        tokens = _IN_USE.setdefault(log, [])
+        if token in tokens:
+            raise TokenRefused(token, "in_use")
+        tokens.append(token)
+    try:
+        yield
+    finally:
+        with _TURN:
+            tokens.remove(token)
 
 
 def check_stages(stages: Mapping[str, Stage]) -> None:
