@@ -42,6 +42,14 @@ def test_each_event_is_one_line(holdfast, make_run):
     assert "run_started" in lines[0] and "awaiting_answer" in lines[3]
 
 
+def test_the_hashes_of_changed_inputs_are_short_and_json_has_them_whole(holdfast, make_run):
+    make_run("run-1")
+    body = b'{"drift":"inputs","now":"%b","subject":"the run","verdict":"go","was":"%b"}' % (b"2" * 64, b"1" * 16)
+    append_raw(holdfast.place, "run-1", ("drift_found", 1, body))
+    assert holdfast("log", "run-1").out.splitlines()[-1].endswith(f"go  {'1' * 16}  {'2' * 16}")
+    assert json.loads(holdfast("log", "run-1", "--json").out.splitlines()[-1])["body"]["now"] == "2" * 64
+
+
 def test_json_lines_carry_a_schema_version_and_the_whole_event(holdfast, make_run):
     make_run("run-1", steps=1)
     events = [json.loads(line) for line in holdfast("log", "run-1", "--json").out.splitlines()]

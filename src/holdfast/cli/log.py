@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
+from importlib import import_module
 from itertools import islice
 from typing import Any, TypeVar
 
@@ -219,6 +220,9 @@ def summary(record: Record) -> str:
     body, names = parse_body(record.body), FIELDS.get(record.kind)
     if body is None or names is None:
         return escape(record.body.decode("utf-8", "backslashreplace"), SUMMARY)
+    if record.kind == "drift_found":
+        short = import_module("holdfast.core.inputs").short_hash
+        body |= {name: short(plain(body[name])) for name in ("was", "now") if name in body}
     words = [plain(body[name]) for name in names if body.get(name) not in (None, "")]
     attempt = body.get("attempt", 1)
     return escape("  ".join(words) + (f"  (attempt {plain(attempt)})" if attempt != 1 else ""), SUMMARY)
