@@ -4,7 +4,9 @@ import os
 
 import pytest
 
+import holdfast
 from holdfast import settings
+from holdfast.adapters import system
 from holdfast.core.errors import BadFile, TooLarge, UsageError
 from holdfast.core.settings import Settings
 
@@ -22,7 +24,7 @@ def environ(tmp_path):
 
 
 def own(environ, text):
-    folder = settings.user_folder(environ, "XDG_CONFIG_HOME")
+    folder = system.user_folder(environ, "XDG_CONFIG_HOME")
     os.makedirs(folder, exist_ok=True)
     with open(os.path.join(folder, "config.toml"), "w", encoding="utf-8") as file:
         file.write(text)
@@ -112,8 +114,62 @@ def test_no_open_files_are_left_behind(top, environ):
 
 
 def test_where_the_users_folders_are():
-    assert settings.user_folder({"XDG_STATE_HOME": "/s"}, "XDG_STATE_HOME") == "/s/holdfast"
-    assert settings.user_folder({"XDG_STATE_HOME": "s", "HOME": "/h"}, "XDG_STATE_HOME") == "/h/.local/state/holdfast"
-    assert settings.user_folder({"HOME": "/h"}, "XDG_CONFIG_HOME") == "/h/.config/holdfast"
+    assert system.user_folder({"XDG_STATE_HOME": "/s"}, "XDG_STATE_HOME") == "/s/holdfast"
+    assert system.user_folder({"XDG_STATE_HOME": "s", "HOME": "/h"}, "XDG_STATE_HOME") == "/h/.local/state/holdfast"
+    assert system.user_folder({"HOME": "/h"}, "XDG_CONFIG_HOME") == "/h/.config/holdfast"
     with pytest.raises(UsageError, match="no home folder"):
-        settings.user_folder({"HOME": "h"}, "XDG_CONFIG_HOME")
+        system.user_folder({"HOME": "h"}, "XDG_CONFIG_HOME")
+
+
+# --- the strictness of a run that a program begins
+
+
+@pytest.fixture
+def configured(top, environ, monkeypatch):
+    """The strictness of a run that is begun below a repository, by what its log says."""
+    (top / ".git").mkdir()
+    (top / "deep").mkdir()
+    monkeypatch.chdir(top / "deep")
+    monkeypatch.delenv("HOLDFAST_STRICTNESS", raising=False)
+    for name, value in environ.items():
+        monkeypatch.setenv(name, value)
+
+    def configured(**options):
+        with holdfast.run("m", store=str(top.parent / "r.db"), new=True, **options) as run:
+            return run.state.strictness
+
+    return configured
+
+
+def test_a_run_is_as_strict_as_the_nearest_that_says_so(configured, top, environ, monkeypatch):
+    assert configured() == "medium"
+    own(environ, "[run]\nstrictness='off'")
+    assert configured() == "off"
+    (top / "holdfast.toml").write_text("[run]\nstrictness='max'")
+    assert configured() == "max"
+    monkeypatch.setenv("HOLDFAST_STRICTNESS", "medium")
+    assert configured() == "medium"
+    assert configured(strictness="off") == "off"
+
+
+def test_a_repository_makes_no_run_looser(configured, top):
+    (top / "holdfast.toml").write_text("[run]\nstrictness='off'")
+    assert configured() == "medium"
+
+
+def test_settings_that_cannot_be_read_are_no_settings_of_less(configured, top):
+    (top / "holdfast.toml").write_text("[run]\nstrictness='maximal'")
+    with pytest.raises(BadFile, match=r"^holdfast.toml, line 2: run.strictness"):
+        configured()
+    assert configured(strictness="medium") == "medium"
+
+
+def test_a_folder_that_is_gone_has_no_settings(configured, top):
+    os.rmdir(top / "deep")
+    assert configured() == "medium"
+
+
+def test_a_linked_work_tree_has_settings_of_its_own(configured, top, monkeypatch):
+    (top / "deep" / ".git").write_text("gitdir: ../.git/worktrees/deep")
+    (top / "deep" / "holdfast.toml").write_text("[run]\nstrictness='max'")
+    assert configured() == "max"

@@ -47,6 +47,23 @@ def open_store(
     return open_configured(config.load(None if place is None else os.fspath(place), environ), read_only=read_only)
 
 
+def strictness() -> str | None:
+    """How strict the configuration wants a run: the environment, else the settings, which are loaded where there are any."""
+    environ = config.environment()
+    said = environ.get("HOLDFAST_STRICTNESS")
+    if said:
+        return said
+    try:
+        top = config.work_tree(os.getcwd())
+        files = [os.path.join(system.user_folder(environ, "XDG_CONFIG_HOME"), system.USER_FILE)]
+    except (OSError, UsageError):
+        return None  # without a folder to look in there are no settings
+    if not any(map(os.path.exists, files + ([os.path.join(top, "holdfast.toml")] if top else []))):
+        return None
+    settings = _slow("settings")
+    return str(settings.load(top, environ).settings.run.strictness)
+
+
 def open_configured(where: config.Config, *, read_only: bool = False) -> Store:
     if where.on_server:
         store: Store = _slow("stores.postgres").PostgresStore(where.place, read_only=read_only)

@@ -147,6 +147,16 @@ def repository_top(folder: str) -> str | None:
         folder = parent
 
 
+def work_tree(folder: str) -> str | None:
+    """The top of the work tree around `folder`, be it a linked one; None outside of one."""
+    while not os.path.exists(os.path.join(folder, ".git")):
+        parent = os.path.dirname(folder)
+        if parent == folder:
+            return None
+        folder = parent
+    return folder
+
+
 def _top_of_linked(folder: str, git: str) -> str:
     """A linked work tree belongs to the repository it names only if that repository names it back."""
     text = _first_line(git)

@@ -181,7 +181,7 @@ def _options(
     check_budget(limits)
     somebody = terminal.is_there()
     return Options(
-        strictness=effective_strictness(call=strictness, config=environ.get("HOLDFAST_STRICTNESS") or None),
+        strictness=effective_strictness(call=strictness, config=app.strictness() if strictness is None else None),
         policies={
             **({"tree": "warn"} if environ.get("HOLDFAST_ALLOW_DIRTY") == "1" else {}),
             **_checked(policies or {}),

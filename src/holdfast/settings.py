@@ -10,13 +10,12 @@ import os
 import stat
 from collections.abc import Mapping
 
-from holdfast.core.errors import BadFile, TooLarge, UsageError
+from holdfast.adapters.system import USER_FILE, user_folder
+from holdfast.core.errors import BadFile, TooLarge
 from holdfast.core.named import NamedTuple
 from holdfast.core.settings import FILE, Given, Settings, combine, read
 
 MOST = 64 * 1024
-USER_FILE = "config.toml"
-_HOMES = {"XDG_CONFIG_HOME": ".config", "XDG_STATE_HOME": os.path.join(".local", "state")}
 
 
 class Loaded(NamedTuple):
@@ -37,16 +36,6 @@ def load(top: str | None, environ: Mapping[str, str]) -> Loaded:
     files = {} if found is None else {FILE: found}
     sources = {os.path.join(top or "", name): data for name, data in files.items()}
     return Loaded(settings, sources | ({} if own is None else {own_path: own}), notes, files)
-
-
-def user_folder(environ: Mapping[str, str], which: str) -> str:
-    """Where this user keeps settings (`XDG_CONFIG_HOME`) or state (`XDG_STATE_HOME`) of Holdfast."""
-    base = environ.get(which, "")
-    if not os.path.isabs(base):
-        base = os.path.join(environ.get("HOME") or os.path.expanduser("~"), _HOMES[which])
-    if not os.path.isabs(base):
-        raise UsageError("There is no home folder.", advice=f"Set {which} to a path.")
-    return os.path.join(base, "holdfast")
 
 
 def _given(data: bytes | None, source: str) -> Given:

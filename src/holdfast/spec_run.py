@@ -142,7 +142,7 @@ def prepare(wish: Wish) -> Job:
 
 
 def _require_trust(top: str, files: Mapping[str, bytes], yes: bool) -> None:
-    book = Trust(settings.user_folder(config.environment(), "XDG_STATE_HOME"))
+    book = Trust(system.user_folder(config.environment(), "XDG_STATE_HOME"))
     verdict = book.check(top, files)
     if verdict.state == "trusted" or yes:
         return

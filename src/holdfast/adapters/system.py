@@ -5,10 +5,14 @@ from __future__ import annotations
 import itertools
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from time import time_ns
 
+from holdfast.core.errors import UsageError
 from holdfast.core.values import Owner
+
+USER_FILE = "config.toml"
+_HOMES = {"XDG_CONFIG_HOME": ".config", "XDG_STATE_HOME": os.path.join(".local", "state")}
 
 
 def clock() -> Callable[[], str]:
@@ -72,3 +76,13 @@ def this_process() -> Owner:
 
 def now() -> str:
     return clock()()
+
+
+def user_folder(environ: Mapping[str, str], which: str) -> str:
+    """Where this user keeps settings (`XDG_CONFIG_HOME`) or state (`XDG_STATE_HOME`) of Holdfast."""
+    base = environ.get(which, "")
+    if not os.path.isabs(base):
+        base = os.path.join(environ.get("HOME") or os.path.expanduser("~"), _HOMES[which])
+    if not os.path.isabs(base):
+        raise UsageError("There is no home folder.", advice=f"Set {which} to a path.")
+    return os.path.join(base, "holdfast")

@@ -78,7 +78,7 @@ def going_on(state: RunState, top: str) -> tuple[Strictness, dict[str, Policy]]:
     if state.mission_id.startswith(SPEC):
         found: tuple[Strictness, dict[str, Policy]] = import_module("holdfast.spec_look").going_on(state, top)
         return found
-    return effective_strictness(config=config.environment().get("HOLDFAST_STRICTNESS") or None), {}
+    return effective_strictness(config=app.strictness()), {}
 
 
 def opened(place: str, landmarks: Sequence[str]) -> GitWorkspace:
@@ -188,7 +188,7 @@ def spec_of(workspace: GitWorkspace, title: str, commit: str | None) -> str | No
 
 def check_mirrored(entry: dict[str, Any], yes: bool) -> None:
     """To go on from what is not the last milestone for sure would make others a second time: a person decides."""
-    strictness = effective_strictness(config=config.environment().get("HOLDFAST_STRICTNESS") or None)
+    strictness = effective_strictness(config=app.strictness())
     policy = policy_for("commit", strictness)
     if not entry["sure"] and (policy == "refuse" or (policy == "ask" and not yes)):
         raise MirrorsUnsure(entry["run_id"], entry["why"])

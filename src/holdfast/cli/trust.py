@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from holdfast import config, settings
-from holdfast.adapters import terminal
+from holdfast.adapters import system, terminal
 from holdfast.adapters.trust import Trust, Untrusted, Verdict
 from holdfast.cli.output import emit, escape, json_option, say, warn
 from holdfast.cli.repo import here
@@ -33,7 +33,7 @@ def command(show: bool, forget: bool, yes: bool, as_json: bool) -> None:
         raise UsageError("--show, --forget and --yes exclude each other.", advice="Give one of them, or none.")
     environ = config.environment()
     top = top_here()
-    book = Trust(settings.user_folder(environ, "XDG_STATE_HOME"))
+    book = Trust(system.user_folder(environ, "XDG_STATE_HOME"))
     if forget:
         report_forgotten(top, book.forget(top), as_json)
         return
