@@ -9,6 +9,8 @@ import importlib.util
 import subprocess
 import sys
 import textwrap
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import pytest
@@ -201,3 +203,50 @@ def test_our_own_effects_may_change_with_us(live, tmp_path, monkeypatch):
     live(lambda run: run.effect("write", ready), strictness="max")
     monkeypatch.setattr(forms, "code_hash", lambda work: "b" * 32)
     assert live(lambda run: run.effect("write", ready), finishes=True, strictness="max") == []
+
+
+def test_a_step_that_began_before_another_did_not_run_within_it(live):
+    gone_begun, kept_begun, gone_ended = (threading.Event() for _ in range(3))
+
+    def gone():
+        gone_begun.set()
+        kept_begun.wait(30)
+
+    def kept():
+        kept_begun.set()
+        gone_ended.wait(30)
+
+    def overlapping(run):
+        with ThreadPoolExecutor(2) as pool:
+            one = pool.submit(run.step, "gone", gone)
+            gone_begun.wait(30)
+            run.note("between")
+            other = pool.submit(run.step, "kept", kept)
+            one.result()
+            gone_ended.set()
+            other.result()
+
+    live(overlapping)
+    told = live(lambda run: run.step("kept", kept), finishes=True)
+    assert told == ["gone: step gone is in the log, and the code no longer runs it"]
+
+
+def test_what_a_step_had_done_before_a_kill_is_not_missed_once_it_is_done(live):
+    kills = [True, False]
+
+    def body(run):
+        def order():
+            run.effect("pay", str, 1, policy="idempotent")
+            run.effect("post", act)
+            if kills.pop(0):
+                raise Killed
+
+        run.step("order", order)
+
+    def act():
+        return 1
+
+    for _ in range(2):
+        live(body, strictness="max")
+    assert kills == []
+    assert live(body, finishes=True, strictness="max") == []

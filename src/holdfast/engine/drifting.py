@@ -117,10 +117,10 @@ class Drifting:
             return
         spans = [(step.since, step.ended) for name, step in state.steps.items() if name in claimed and step.since]
         spans += effect_spans(log.store.read(log.run_id), claimed)
-        for name in vanished({name: state.steps[name].seq for name in steps}, spans):
+        for name in vanished({name: _span(state.steps[name]) for name in steps}, spans):
             lines = [f"step {name} is in the log, and the code no longer runs it"]
             yield from self.met("vanished", name, "", "", lines)
-        for name in vanished({name: done[name] for name in effects}, spans):
+        for name in vanished({name: (done[name] - 1, done[name]) for name in effects}, spans):
             lines = [f"effect {name} is done, and the code no longer asks for it"]
             yield from self.met("vanished", name, "", "", lines)
 
@@ -196,9 +196,16 @@ def without_kinds(text: str) -> str:
     return _SECRET.sub("", text)
 
 
-def vanished(gone: Mapping[str, int], spans: Collection[tuple[int, int]]) -> list[str]:
-    """Of what is no longer asked for, with its event: what may belong to something whose end is on record is not missed."""
-    return [name for name, seq in gone.items() if not any(since < seq < ended for since, ended in spans)]
+def vanished(gone: Mapping[str, tuple[int, int]], spans: Collection[tuple[int, int]]) -> list[str]:
+    """Of what is no longer asked for: what went on within something whose end is on record may be its own, and is not missed."""
+    return [
+        name for name, (begun, last) in gone.items() if not any(since <= begun and last < end for since, end in spans)
+    ]
+
+
+def _span(step: StepState) -> tuple[int, int]:
+    """The event after which it began, and the last that is known of it."""
+    return step.since or step.seq - 1, max(step.seq, step.ended)
 
 
 def effect_spans(records: Iterable[Record], claimed: Collection[str]) -> list[tuple[int, int]]:
@@ -207,7 +214,7 @@ def effect_spans(records: Iterable[Record], claimed: Collection[str]) -> list[tu
     for record in records:
         event = decode(record) if record.kind in _OF_EFFECTS else None
         if isinstance(event, EffectStarted) and event.step_id in claimed:
-            begun[event.effect_key] = record.seq
+            begun.setdefault(event.effect_key, record.seq)
         elif isinstance(event, (EffectFinished, EffectSettled)) and event.effect_key in begun:
             spans.append((begun[event.effect_key], record.seq))
     return spans

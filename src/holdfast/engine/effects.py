@@ -60,8 +60,8 @@ class Deed(NamedTuple):
 class Effects:
     """The effects of one run."""
 
-    def __init__(self, book: Book, budgets: Budgets, drifting: Drifting) -> None:
-        self._book = book
+    def __init__(self, book: Book, budgets: Budgets, drifting: Drifting, recalled: Callable[[int], None]) -> None:
+        self._book, self._recalled = book, recalled
         self._budgets = budgets
         self._drifting = drifting
         self._doing: dict[str, Deed] = {}
@@ -197,6 +197,7 @@ class Effects:
         yield from self._same(deed, known)
         if known.status == "done":
             yield from self._drifting.of_act(deed, known)
+            self._recalled(known.seq - 1)
             return self._receipt(deed, known)
         return None if known.status == "abandoned" else (yield from self._settle(deed, known))
 

@@ -62,7 +62,8 @@ class LiveRun:
 
     @property
     def _effects(self) -> Effects:
-        made: Effects = self._kept("effects", lambda part: part.Effects(self._book, self._budgets, self._drifting))
+        shared = (self._book, self._budgets, self._drifting, self._steps.recalled)
+        made: Effects = self._kept("effects", lambda part: part.Effects(*shared))
         return made
 
     @property

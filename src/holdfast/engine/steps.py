@@ -151,8 +151,8 @@ class Steps:
 
     def done(self, this: Call, known: StepState) -> Any:
         """What it gave when it was done."""
-        for going in list(self._going.values()) if self._going else ():
-            going.since = min(going.since, known.since or known.seq - 1)  # it may be one of theirs
+        if self._going:
+            self.recalled(known.since or known.seq - 1)
         if known.artifact is None:
             stored = forms.again(known.output)
         else:
@@ -163,6 +163,11 @@ class Steps:
             return forms.read(f"step {this.name}", stored, this.declared)
         except forms.Unstorable as error:
             raise forms.BadResult(this.name, stored, error.problem) from None
+
+    def recalled(self, begun: int) -> None:
+        """What began after this event is done, and asked for again: it may be part of each that is going on."""
+        for going in list(self._going.values()):
+            going.since = min(going.since, begun)
 
     # --- executing
 
