@@ -6,6 +6,7 @@ import json
 import signal
 import subprocess
 from contextlib import closing
+from pathlib import Path
 
 import apsw
 import pytest
@@ -17,7 +18,7 @@ from holdfast.core.wire import chain_hash
 from holdfast.ports import Projection, Record
 from holdfast.testing.postgres import available, shared_server
 
-FORTY = "many"
+LONG = "many"
 
 
 def append_raw(place, run_id: str, *bodies: tuple[str, int, bytes]) -> None:
@@ -91,19 +92,27 @@ def test_unknown_newer_and_unreadable_events_are_shown_raw(holdfast, make_run):
     assert all("NaN" not in line or "body_text" in line for line in lines)
 
 
+def bytes_read(process: subprocess.Popen[str]) -> int:
+    """By a process, from all of its files, so far."""
+    told = Path(f"/proc/{process.pid}/io").read_text()
+    return int(next(line for line in told.splitlines() if line.startswith("rchar")).split()[1])
+
+
 def test_a_long_log_begins_to_print_at_once_and_a_reader_may_leave(holdfast):
     with closing(app.open_store(str(holdfast.place))) as store:
-        log = app.start_run(store, "mission", run_id=FORTY)
-        for _ in range(40):
-            log.record(*(NoteRecorded(text="x" * 200) for _ in range(1000)))
+        log = app.start_run(store, "mission", run_id=LONG)
+        for _ in range(15):
+            log.record(*(NoteRecorded(text="x" * 800) for _ in range(1000)))
         log.close()
-    process = holdfast.start("log", FORTY)
-    assert process.stdout is not None and process.stderr is not None
-    assert "run_started" in process.stdout.readline()
-    process.stdout.close()
-    with process.stderr:
-        assert process.stderr.read() == ""
-    assert process.wait(timeout=20) == 0
+    for options in ([], ["--json"], ["--follow"]):
+        process = holdfast.start("log", LONG, *options)
+        assert process.stdout is not None and process.stderr is not None
+        assert "run_started" in process.stdout.readline()
+        assert bytes_read(process) < holdfast.place.stat().st_size / 2  # the rest is read as its reader takes it
+        process.stdout.close()
+        with process.stderr:
+            assert process.stderr.read() == ""
+        assert process.wait(timeout=20) == 0
 
 
 def test_following_shows_new_events_and_ends_with_the_run(holdfast):
