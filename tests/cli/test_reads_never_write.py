@@ -5,25 +5,34 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
+import signal
+import time
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from holdfast import app
+from holdfast.cli.log import POLL
 from holdfast.core import stops
+from holdfast.testing.postgres import PostgresServer, available, shared_server
 from tests.cli.conftest import paused
 
 READS = {
     "status": ["status"],
     "status of all": ["status", "--all", "--json"],
     "status of one": ["status", "run-1"],
+    "status of an unknown run": ["status", "nobody"],
     "log": ["log", "run-1"],
     "log as json": ["log", "run-1", "--json"],
+    "log, following": ["log", "run-1", "--follow", "--limit", "3"],
     "show": ["show", "run-1"],
     "show an event": ["show", "run-1", "2"],
     "show a step": ["show", "run-1", "step-0", "--json"],
     "show bytes": ["show", "run-1", "1", "--raw"],
+    "show an artifact": ["show", "run-1", "{artifact}", "--raw"],
+    "show an artifact as json": ["show", "run-1", "{artifact}", "--json"],
     "resume": ["resume"],
     "resume as json": ["resume", "--json"],
     "a plan": ["resume", "run-1", "--plan"],
@@ -35,12 +44,19 @@ READS = {
     "verify": ["verify"],
     "verify one": ["verify", "run-1", "--json"],
     "export": ["export", "run-1", "{elsewhere}/run.jsonl", "--force"],
+    "export to the terminal": ["export", "run-1", "-"],
     "import of a bad file": ["import", "{elsewhere}/bad.jsonl"],
     "completion": ["completion", "bash"],
     "a wrong command": ["status", "--no-such-option"],
     "an unknown run": ["log", "nobody"],
 }
-REFUSED = {"import of a bad file", "a wrong command", "an unknown run", "a plan that was approved before"}
+REFUSED = {
+    "import of a bad file", "a wrong command", "an unknown run", "a plan that was approved before", "status of an unknown run",
+}  # fmt: skip
+KEPT = b"kept by its hash " * 400
+ROWS = "select ctid::text, xmin::text, xmax::text, one::text from {} one order by ctid"
+TABLES = "select 'holdfast.' || relname from pg_class where relkind in ('r', 'S') and relnamespace = 'holdfast'::regnamespace"
+CLASSES = "select oid, relname, relfilenode from pg_class where relnamespace = 'holdfast'::regnamespace"
 
 
 def picture(folder: Path) -> dict[str, tuple[int, int, int, int, str]]:
@@ -53,18 +69,41 @@ def picture(folder: Path) -> dict[str, tuple[int, int, int, int, str]]:
     return found
 
 
-def check_all_reads(holdfast, tmp_path: Path) -> None:
+def rows(server: PostgresServer, database: str) -> dict[str, list[tuple[object, ...]]]:
+    """Place, transactions and content of every row of every table and sequence, and of what says which there are."""
+    names = [name for (name,) in server.execute(TABLES, database)]
+    assert {"holdfast.runs", "holdfast.events", "holdfast.artifacts"} <= set(names)
+    found = {name: server.execute(ROWS.format(name), database) for name in names}
+    return found | {"all": sorted(server.execute(CLASSES, database))}
+
+
+def check_all_reads(holdfast, tmp_path: Path, look: Callable[[], object] | None = None) -> None:
+    look = look or (lambda: picture(holdfast.place.parent))
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir(exist_ok=True)
     (elsewhere / "bad.jsonl").write_text("[]\n")
-    before = picture(holdfast.place.parent)
+    words = {"elsewhere": elsewhere, "artifact": hashlib.sha256(KEPT).hexdigest()}
+    before = look()
     for name, arguments in READS.items():
-        answer = holdfast(*(part.format(elsewhere=elsewhere) for part in arguments))
+        answer = holdfast(*(part.format(**words) for part in arguments))
         assert (answer.code != 0) == (name in REFUSED), (name, answer)
-        assert picture(holdfast.place.parent) == before, name
+        assert look() == before, name
     assert list(holdfast.home.iterdir()) == []
     leftovers = [path for path in (tmp_path / "tmp").glob("*") if path.name.startswith("holdfast")]
     assert leftovers == []
+
+
+@pytest.fixture
+def make_run(holdfast, make_run):
+    """A run as any other, in a store that holds an artifact too."""
+
+    def make(*arguments: str, **options: str) -> str:
+        with closing(app.open_store(str(holdfast.place))) as store:
+            store.put_artifact(KEPT)
+        run_id: str = make_run(*arguments, **options)
+        return run_id
+
+    return make
 
 
 @pytest.fixture(autouse=True)
@@ -109,6 +148,33 @@ def test_of_a_database_file_alone(holdfast, make_run, tmp_path):
     make_run("run-1")
     settle(holdfast.place)
     check_all_reads(holdfast, tmp_path)
+
+
+def test_a_follower_that_waits_writes_nothing(holdfast, make_run):
+    make_run("run-1")
+    before = picture(holdfast.place.parent)
+    with holdfast.start("log", "run-1", "--follow") as process:
+        assert [process.stdout.readline().split()[0] for _ in range(6)] == ["1", "2", "3", "4", "5", "6"]
+        time.sleep(3 * POLL)
+        assert picture(holdfast.place.parent) == before
+        process.send_signal(signal.SIGINT)
+        assert process.wait(timeout=20) == stops.exit_code("user_stopped")
+    assert picture(holdfast.place.parent) == before
+
+
+@pytest.mark.postgres
+@pytest.mark.skipif(available() is not None, reason=available() or "")
+def test_of_a_store_on_a_server(holdfast, make_run, tmp_path):
+    server = shared_server()
+    with server.database() as holdfast.place:
+        make_run("run-1")
+        make_run("run-2", ending="finished")
+        database = holdfast.place.rpartition("/")[2]
+        before = rows(server, database)
+        check_all_reads(holdfast, tmp_path, lambda: rows(server, database))
+        app.record("run-1", *notes(), place=holdfast.place)
+        after = rows(server, database)
+        assert {name for name in before if before[name] != after[name]} >= {"holdfast.runs", "holdfast.events"}
 
 
 def settle(place: Path) -> None:
