@@ -140,6 +140,20 @@ def test_an_event_that_redaction_makes_too_large_is_refused():
     assert caught.value.size > MAX_EVENT_BYTES
 
 
+def test_an_event_that_redaction_leaves_at_the_limit_is_written():
+    room = MAX_EVENT_BYTES - len(encode_body(NoteRecorded(text="[hidden]")))
+    record, _ = encode(NoteRecorded(text="secret" + "a" * room), "r", 1, GENESIS, AT, OP, Shout())
+    assert len(record.body) == MAX_EVENT_BYTES
+
+
+def test_the_first_event_of_a_kind_that_a_process_reads_is_read_like_every_other(monkeypatch):
+    monkeypatch.setattr(wire, "_readers", {})
+    for event in (StepStarted(step_id="a"), StepStarted(step_id="b"), NoteRecorded(text="c")):
+        assert decode(sealed(event)) == event
+    with pytest.raises(BadRecord):
+        decode(raw("step_finished", StepFinished.version, b"{}"))
+
+
 # --- old, newer and unknown
 
 
@@ -381,6 +395,17 @@ def test_the_hash_is_the_documented_one():
     head = f"r\n1\nnote_recorded\n1\n{AT}\n{OP}\n".encode()
     expected = hashlib.sha256(b"holdfast/event/1\n" + bytes(32) + head + b'{"text":"1"}').digest()
     assert a_chain(1)[0].hash == expected
+
+
+@pytest.mark.parametrize("seq", [1, 999, 1000, 1001, 10**9])
+def test_the_hash_is_made_the_same_way_however_many_events_there_are(seq):
+    import hashlib
+
+    record = sealed(NoteRecorded(text="1"), seq)
+    head = f"r\n{seq}\nnote_recorded\n1\n{AT}\n{OP}\n".encode()
+    assert record.hash == hashlib.sha256(b"holdfast/event/1\n" + bytes(32) + head + record.body).digest()
+    assert wire.chain_hash(GENESIS, "r", seq, "note_recorded", 1, AT, OP, record.body) == record.hash
+    assert check_chain(record, GENESIS, seq) == record.hash
 
 
 EDITS = {
