@@ -131,6 +131,10 @@ def test_all_that_is_wrong_is_told_at_once_and_by_name():
     assert all(problem.message in str(caught.value) for problem in caught.value.problems)
 
 
+def test_a_task_that_needs_nothing_but_what_is_set_aside_is_told():
+    assert faults([task("T1", status="dropped"), task("T2", ["T1"])]) == ["T2 needs T1, which is dropped."]
+
+
 def test_two_cycles_are_two_and_a_finished_task_breaks_one():
     ring = [task("A", ["B"]), task("B", ["A"]), task("C", ["D"]), task("D", ["C"]), task("E", ["A"])]
     assert len(faults(ring)) == 2
