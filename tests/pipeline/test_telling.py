@@ -201,7 +201,7 @@ def test_it_is_named_whole_however_many_files_it_had_changed(tmp_path):
     project = build(tmp_path, ONE, {"implement/T1": [[*files, *SAY], DONE]}, QUICK)
     killed_in(project, "implement/T1")
     assert project.resume().code == 0
-    (note,) = [text for text in project.notes() if text.startswith("batch-1/T1/implement: cut off")]
+    (note,) = [text for text in project.notes() if text.startswith("batch-1/T1/implement: left by an earlier start")]
     assert b"as it was so far" in project.artifact(note.partition("output: artifact ")[2])
 
 

@@ -23,7 +23,7 @@ from holdfast.core.retry import seconds_until
 from holdfast.core.values import Answer
 from holdfast.engine.pipeline.desk import CutShort, Desk, Halt, Moment
 from holdfast.engine.pipeline.trees import own_files
-from holdfast.engine.pipeline.tries import Tries, is_only_unreadable, keep_cut_off, note_cut_off
+from holdfast.engine.pipeline.tries import Tries, is_only_unreadable, keep_cut_off
 from holdfast.ports.spec import Answered, Ask, Left
 
 REPORTS: dict[Kind, type[Report]] = {
@@ -380,5 +380,5 @@ class Dispatch:
         changed = desk.parts.ground.changed(order.cwd(), order.since())
         more = f" and {len(changed) - _SHOWN} more" if len(changed) > _SHOWN else ""
         edits = f"{', '.join(changed[:_SHOWN])}{more} changed and are kept" if changed else "no file changed"
-        kept = note_cut_off(desk, order.name, left)
+        kept = self._tries.note_left(left)
         return Answer("not_done", "; ".join(("no report was delivered", edits, *left.evidence, *kept)))

@@ -40,6 +40,14 @@ class Tries:
         ]
         return [*_output(last), *_files(last), *before[-_SHOWN:]]
 
+    def note_left(self, left: Left) -> list[str]:
+        """Keep what an earlier start left, in words; and note it whole, because the answer of a probe may be cut short."""
+        kept = _kept(self._desk, left.output, left.files)
+        is_noted = any(kept.items() <= said.items() for said in self.said)
+        if not is_noted and (kept["output"] or "files" in kept):
+            self._desk.note("; ".join((f"{self._stage}: left by an earlier start", *_files(kept), *_output(kept))))
+        return [f"its output is artifact {kept['output']}"] if kept["output"] else []
+
 
 def _kept(desk: Desk, output: bytes, files: Sequence[tuple[str, bytes]]) -> dict[str, Any]:
     named = [{"name": name, "artifact": desk.keep(data)} for name, data in files]
@@ -59,16 +67,8 @@ def is_only_unreadable(answered: Answered) -> bool:
     return answered.ended_by == "exit" and answered.trouble is None
 
 
-def note_cut_off(desk: Desk, name: str, left: Left) -> list[str]:
-    """Keep what there is of work that was cut off, and note it: the evidence of an answer, which this gives, may be cut short."""
-    said = _kept(desk, left.output, left.files)
-    if said["output"] or "files" in said:
-        desk.note("; ".join((f"{name}: cut off", *_files(said), *_output(said))))
-    return [f"its output is artifact {said['output']}"] if said["output"] else []
-
-
 def keep_cut_off(desk: Desk, name: str, left: Left) -> None:
-    """The same of a reviewer, whose work nobody probes: as steps."""
+    """Keep the same of a reviewer, whose work nobody probes: as steps."""
     for file, data in left.files:
         _keep(desk, f"{name}/cut off, {file}", "artifact", data)
     if left.output:
