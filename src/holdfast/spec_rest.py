@@ -20,6 +20,7 @@ from holdfast.core.handoff import Context, Handoff, as_data, handoff
 from holdfast.core.named import NamedTuple
 from holdfast.core.shapes import RunState
 from holdfast.core.wire import decode
+from holdfast.engine.pipeline.desk import progress
 from holdfast.engine.pipeline.tries import FILE, OUTPUT
 from holdfast.ports import Store
 
@@ -51,7 +52,7 @@ def halt_of(store: Store, run_id: str) -> Halt | None:
     if state is None or state.stop_reason is None:
         return None
     due = next((until for until in state.sleeps.values() if until is not None), None)
-    return Halt(state.stop_reason, app.now(), f"{state.steps_done}.{len(state.effects)}", due)
+    return Halt(state.stop_reason, app.now(), progress(state), due)
 
 
 def hand_over(store: Store, run_id: str, top: str, besides: Sequence[str] = ()) -> Result:

@@ -21,7 +21,7 @@ from holdfast.core.events import RunStopped
 from holdfast.core.named import NamedTuple
 from holdfast.core.review import Finding
 from holdfast.core.settings import Settings
-from holdfast.core.shapes import OPEN, EffectState, WorkspaceState
+from holdfast.core.shapes import OPEN, EffectState, RunState, WorkspaceState
 from holdfast.core.spec import Checkpoint
 from holdfast.core.stops import snippet
 from holdfast.core.wire import decode
@@ -31,10 +31,16 @@ from holdfast.ports.spec import Agents, Checks, Ground, Specs
 
 _LONGEST = 100
 _SHOWN = 8
+_LOOK = "/mirrors-"
 _BOUNDS = frozenset({"run_stopped", "run_resumed"})  # where the life of a process ends
 _OURS = re.compile(
-    r"(review|fix|gate|verify|plan)(-\d.*)?$|(merge|base|begin|files|passed|closed|trees|tasks)$"
+    r"(review|fix|gate|verify|plan|mirrors)(-\d.*)?$|(merge|base|begin|files|passed|closed|trees|tasks)$"
 )  # names of our own
+
+
+def progress(state: RunState) -> str:
+    """How far a run has got. What only keeps how a file was at a start of it is no step further."""
+    return f"{state.steps_done - sum(_LOOK in name for name in state.steps)}.{len(state.effects)}"
 
 
 class Halt(HoldfastError):
@@ -182,7 +188,7 @@ class Desk:
 
     def _mirrors(self, name: str) -> dict[str, str]:
         for number in count(1):
-            mark = f"{name}/mirrors-{number}"
+            mark = f"{name}{_LOOK}{number}"
             known = self.run.state.steps.get(mark)
             if known is None or known.status != "finished" or not self._rested_since(known.ended):
                 return dict(self.run.step(mark, self._keep_mirrors))
