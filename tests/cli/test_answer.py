@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import pty
 import select
@@ -14,6 +15,7 @@ from contextlib import closing
 import pytest
 
 from holdfast import app
+from holdfast.adapters import terminal
 from holdfast.core import stops
 from holdfast.core.events import QuestionAsked, RunStopped
 from holdfast.engine.log import read_state
@@ -283,3 +285,8 @@ def test_what_is_called_into_a_question_and_is_no_answer_to_it_leaves_it_open(ho
     code, shown = typed(holdfast, [other, b"red\n", b"blue\n"], program=("-c", AT_A_TERMINAL.format(more="")))
     assert (code, shown.count("Publish? (red / blue)")) == (0, 2), shown
     assert answers(holdfast) == {"Publish?": "red", "Really?": "blue"}
+
+
+def test_what_stands_for_a_terminal_and_is_no_file_is_read_as_it_is(monkeypatch):
+    monkeypatch.setattr("sys.stdin", io.StringIO("green\nblue\n"))
+    assert terminal.prompt("Which?", ["red", "blue"], None, lambda: False) == "blue"
