@@ -190,6 +190,11 @@ def test_who_does_not_know_that_receipts_are_replaced_is_told_that_a_newer_holdf
         decode(replaced)
 
 
+def test_a_note_of_version_1_is_of_nobody_knows_which_step():
+    lifted = decode(raw("note_recorded", 1, b'{"author":"me","text":"half way"}'))
+    assert lifted == NoteRecorded(text="half way", author="me", step_id=None)
+
+
 def test_every_old_version_of_every_event_can_be_lifted():
     for kind, event in KINDS.items():
         assert {(kind, version) for version in range(1, event.version)} <= wire.LIFTS.keys()
@@ -392,7 +397,7 @@ def walk(records: list[Record]) -> bytes:
 def test_the_hash_is_the_documented_one():
     import hashlib
 
-    head = f"r\n1\nnote_recorded\n1\n{AT}\n{OP}\n".encode()
+    head = f"r\n1\nnote_recorded\n2\n{AT}\n{OP}\n".encode()
     expected = hashlib.sha256(b"holdfast/event/1\n" + bytes(32) + head + b'{"text":"1"}').digest()
     assert a_chain(1)[0].hash == expected
 
@@ -409,7 +414,7 @@ def test_the_hash_is_made_the_same_way_however_many_events_there_are(seq):
 
 
 EDITS = {
-    "run_id": "s", "kind": "note_recorder", "version": 2, "at": "2026-01-02T03:04:05.678902Z", "op": "1" * 32,
+    "run_id": "s", "kind": "note_recorder", "version": 3, "at": "2026-01-02T03:04:05.678902Z", "op": "1" * 32,
     "body": b'{"text":"two"}', "hash": bytes(32),
 }  # fmt: skip
 

@@ -320,6 +320,25 @@ def test_what_was_told_inside_of_what_is_done_hides_nothing_that_is_told_later(p
     assert state_of(place)[0].spent.tokens == 200
 
 
+@pytest.mark.parametrize("kind", ["step", "effect"])
+def test_a_note_inside_of_what_is_done_hides_no_note_that_is_said_later(place, kind):
+    for die in (True, True, False):
+        with suppress(Death), holdfast.run("m", store=place) as run:
+            work = lambda: run.note("same")  # noqa: E731
+            run.note("same")
+            if kind == "step":
+                run.step("draft", work)
+            else:
+                run.effect("draft", work, probe=lambda: False)
+            if die:
+                raise Death
+            run.note("same")
+    with holdfast.open_store(place, read_only=True) as store:
+        (head,) = store.heads()
+        notes = [decode(record) for record in store.read(head.run_id) if record.kind == "note_recorded"]
+    assert [note.step_id for note in notes] == [None, "draft", None]
+
+
 def test_what_is_told_inside_belongs_to_the_innermost_step_of_its_own_run(place, tmp_path):
     def inner():
         with holdfast.run("other", store=str(tmp_path / "o.db")) as other:

@@ -63,7 +63,7 @@ FIELDS = {
     "sleep_ended": ("sleep_id",),
     "cancel_requested": ("by",),
     "budget_spent": ("tokens", "money", "step_id"),
-    "note_recorded": ("author", "text"),
+    "note_recorded": ("author", "text", "step_id"),
 }
 
 

@@ -348,8 +348,13 @@ class BudgetSpent(Event, frozen=True):
 
 
 class NoteRecorded(Event, frozen=True):
+    """`step_id` came with version 2: the step or effect whose code said it, if one did; before that it is unknown."""
+
+    version: ClassVar[int] = 2
+
     text: str
     author: str = ""
+    step_id: str | None = None
 
 
 class Extension(Event, frozen=True):

@@ -187,6 +187,7 @@ LIFTS: dict[tuple[str, int], Callable[[dict[str, Any]], dict[str, Any]]] = {
     ("checkpoint_complete", 1): _checkpoint_complete_1,
     ("checkpoint_complete", 2): _as_it_was,
     ("checkpoint_started", 1): _as_it_was,
+    ("note_recorded", 1): _as_it_was,
     ("run_started", 1): _as_it_was,
     ("scope_declared", 1): _as_it_was,
     ("step_started", 1): _as_it_was,

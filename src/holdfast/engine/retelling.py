@@ -1,7 +1,7 @@
 """What the code of a resumed run tells the log again on its way to where it stood. It is in the log, and is not told twice.
 
-A step or effect has a name to be known by. What was spent and noted beside them has not, so it is known by what it says, how
-often it was said before this process, and whether the code is still on its way.
+A step or effect has a name to be known by. What was spent and noted beside them has not, so it is known by what it says, in which
+step, how often it was said before this process, and whether the code is still on its way.
 """
 
 from __future__ import annotations

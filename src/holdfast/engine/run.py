@@ -131,7 +131,7 @@ class LiveRun:
     def _new_note(self, text: str) -> NoteRecorded | None:
         """What is to be written down; None for what an earlier process has written, and this one says again on its way."""
         check_text("A note", text)
-        note = NoteRecorded(text=text)
+        note = NoteRecorded(text=text, step_id=self._book.executed())
         return None if self._retelling.is_known(note) else note
 
     def begun_by(self, source: str, confidence: str, was: str | None, why: str) -> None:
