@@ -104,6 +104,20 @@ def test_the_example_passes_our_own_crash_tester(tmp_path):
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+def test_the_page_about_the_example_shows_its_code_and_commands_that_work(tmp_path):
+    page = (EXAMPLES.parent / "docs" / "howto" / "durable-steps.md").read_text()
+    shown = re.findall(r"^```py\n(.*?)^```", page, re.DOTALL | re.MULTILINE)
+    assert len(shown) == 2 and all(block in TRANSLATE.read_text() for block in shown)
+    start(tmp_path / "book", 0).communicate(timeout=60)
+    commands = re.findall(r"^HOLDFAST_STORE=book holdfast (.*)$", page, re.MULTILINE)
+    for words in commands:
+        command = [sys.executable, "-m", "holdfast", *shlex.split(words)]
+        environ = os.environ | {"HOLDFAST_STORE": "book"}
+        done = subprocess.run(command, cwd=tmp_path, env=environ, capture_output=True, text=True, check=False)
+        assert (done.returncode, "moby-dick" in done.stdout or "run_started" in done.stdout) == (0, True), done
+    assert len(commands) == 2
+
+
 def test_the_example_is_short():
     assert len(TRANSLATE.read_text().splitlines()) <= 55
 
