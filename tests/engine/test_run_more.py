@@ -441,6 +441,7 @@ def test_the_drift_that_an_approved_plan_showed_is_gone_on_with(place, monkeypat
     approve()
     with opened(place) as run:
         assert run.step("a", str, 3) == "3"
+        run.effect("e", str, 1, policy="idempotent")
     with holdfast.open_store(place, read_only=True) as store:
         found = [decode(record) for record in store.read("run-1") if record.kind == "drift_found"]
     decided = [(event.verdict, event.by) for event in found]
