@@ -144,7 +144,21 @@ def test_no_process_starves_on_a_busy_file(tmp_path):
     open_at(tmp_path).close()
     join([spawn(append_for_a_while, tmp_path, seed, 2.0, report) for seed in range(4)])
     counts = sorted(report.get(timeout=5) for _ in range(4))
-    assert counts[0] * 20 >= counts[-1], counts
+    assert counts[0] * 5 >= counts[-1], counts
+
+
+def test_who_waits_for_a_busy_file_asks_soon_then_less_often_and_never_in_step(tmp_path, monkeypatch):
+    waits = []
+    with open_at(tmp_path, patience=0.3) as store, closing(apsw.Connection(store._writer.path)) as other:
+        log = begun(store)
+        other.execute("begin immediate")
+        with monkeypatch.context() as counting, pytest.raises(StoreBusy):
+            counting.setattr(time, "sleep", waits.append)
+            log.record(NoteRecorded(text="too late"))
+        other.execute("rollback")
+    assert waits[0] < 0.0003 and max(waits) < 0.006
+    assert sum(waits[:10]) / 10 < sum(waits[-50:]) / 50 / 2
+    assert len(set(waits[:100])) > 90
 
 
 def open_and_begin(folder, seed):
