@@ -71,6 +71,11 @@ def test_an_error_names_a_reason_of_the_registry(kind):
     assert stops.lookup(kind.reason).code == kind.reason
 
 
+@pytest.mark.parametrize("kind", [errors.IllegalEvent, errors.SequenceConflict, errors.OperationReused])
+def test_what_was_refused_for_what_is_there_already_says_what_to_do(kind):
+    assert kind.advice
+
+
 def test_advice_of_a_call_comes_before_the_advice_of_the_class():
     assert errors.UsageError("No.").advice == ""
     assert errors.UsageError("No.", advice="Do.").advice == "Do."

@@ -141,6 +141,7 @@ class NewerSchema(HoldfastError):
 
 class IllegalEvent(HoldfastError):
     reason = "bad_input"
+    advice = "Nothing was recorded. `holdfast show RUN` says where the run stands."
 
     def __init__(self, kind: str, problem: str) -> None:
         super().__init__(f"The event {kind} cannot be recorded now: {problem}.")
@@ -217,6 +218,8 @@ class AppendRefused(HoldfastError):
 
 
 class SequenceConflict(AppendRefused):
+    advice = "Read the run again, then append behind its last event."
+
     def __init__(self, run_id: str, expected: int, found: int) -> None:
         super().__init__(f"Run {run_id} is at event {found}, not at {expected}; nothing was written.")
         self.run_id = run_id
@@ -225,6 +228,8 @@ class SequenceConflict(AppendRefused):
 
 
 class OperationReused(AppendRefused):
+    advice = "Give every append an operation id of its own."
+
     def __init__(self, op: str) -> None:
         super().__init__(f"Operation {op} has been used for another append; nothing was written.")
         self.op = op

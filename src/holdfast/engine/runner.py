@@ -260,7 +260,7 @@ def plain(value: Any, limit: int = MAX_OUTPUT) -> Any:
     check_plain(value)
     size = len(msgspec.json.encode(value))
     if size > limit:
-        raise TooLarge("The result", size, limit)
+        raise TooLarge("The result", size, limit, advice="Write it to a file and give back its path.")
     return value
 
 

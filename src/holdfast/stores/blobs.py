@@ -9,6 +9,7 @@ from holdfast.core.errors import ArtifactDamaged, TooLarge
 from holdfast.core.sha import hexdigest
 
 PLAIN, ZSTD = "plain", "zstd"
+IN_PARTS = "Keep it in parts, or as a file of your own whose hash you record."
 SMALL = 256
 MAX_ARTIFACT = 512 * 1024 * 1024
 
@@ -20,7 +21,7 @@ def digest_of(data: bytes) -> str:
 def pack(data: bytes) -> tuple[str, bytes]:
     """How to store these bytes: small or incompressible ones stay as they are."""
     if len(data) > MAX_ARTIFACT:
-        raise TooLarge("The artifact", len(data), MAX_ARTIFACT)
+        raise TooLarge("The artifact", len(data), MAX_ARTIFACT, advice=IN_PARTS)
     if len(data) <= SMALL:
         return PLAIN, data
     packed: bytes = _zstd().compress(data)

@@ -244,7 +244,7 @@ class PostgresStore:
             return digest
         encoding, stored = blobs.pack(data)
         if len(stored) > LARGEST_ARTIFACT:
-            raise TooLarge("The artifact", len(stored), LARGEST_ARTIFACT)
+            raise TooLarge("The artifact", len(stored), LARGEST_ARTIFACT, advice=blobs.IN_PARTS)
         self._change("put_artifact", key | {"size": len(data), "encoding": encoding, "data": stored})
         return digest
 
