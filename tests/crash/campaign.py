@@ -19,7 +19,7 @@ from holdfast.testing.crashlab.workload import Available, Report
 from tests.crash import live_postgres
 from tests.crash.live_points import at_moments
 from tests.crash.live_work import Hasty, LiveWork
-from tests.crash.workloads import Crowd, LogWork, Stubborn
+from tests.crash.workloads import Crowd, Insistent, LogWork, Lone, Stubborn
 
 SOURCES = [str(Path(holdfast.__file__).parent / name) for name in ("stores", "engine", "core")]
 STORE_FILES = ("holdfast.db", "holdfast.db-wal", "holdfast.db-witness")
@@ -60,6 +60,21 @@ def failed_sync(work: LogWork) -> Callable[[int, int], Report]:
 
 def at_bytecodes(way: str, work: LogWork | LiveWork) -> Callable[[int, int], Report]:
     return lambda points, seed: bytecode.bytecode_points(work, SOURCES, way, limit=points, seed=seed)
+
+
+def of_one_append(way: str) -> Callable[[int, int], Report]:
+    """Every bytecode of one append of one event (there are less than 1,000), or a seeded choice of them."""
+    work = Lone(5)
+
+    def run(points: int, seed: int) -> Report:
+        with bytecode.bench(work) as place, place.copy() as folder:
+            *_, before, after, _, _ = bytecode.count_at_acks(work, folder, SOURCES, threads=way == "kill")
+        chosen = [before + number for number in bytecode.sample(after - before, points, seed)]
+        report = bytecode.bytecode_points(work, SOURCES, way, points=chosen, seed=seed)
+        report.note(f"{after - before} bytecodes in one append")
+        return report
+
+    return run
 
 
 def at_the_moments_of(work: LiveWork) -> Callable[[int, int], Report]:
@@ -129,14 +144,18 @@ CAMPAIGN = (
     Entry("power loss, strict witness", 7000, 60000, power(LogWork(150, "strict")), crashlab.available),
     Entry("power loss, new store", 4000, 30000, power(LogWork(100, open_in_work=False)), crashlab.available),
     Entry("power loss, many at once", 5000, 20000, power(Crowd(80)), crashlab.available),
+    Entry("power loss, many at once, strict witness", 1000, 20000, power(Crowd(80, "strict")), crashlab.available),
     Entry("power loss after a failed sync", 2000, 20000, failed_sync(LogWork(16)), crashlab.available),
     Entry("power loss after a failed sync, asked again", 2000, 20000, failed_sync(Stubborn(16)), crashlab.available),
+    Entry("power loss after a failed sync, strict witness", 900, 9000, failed_sync(Insistent(16, "strict")), crashlab.available),
     Entry("power loss on a real ext4", 60, 2000, on_ext4, blockdev.available),
     Entry("SIGKILL at bytecodes", 1300, 20000, at_bytecodes("kill", LogWork(3))),
     Entry("SIGKILL at bytecodes, new store", 800, 10000, at_bytecodes("kill", LogWork(3, open_in_work=False))),
     Entry("KeyboardInterrupt at bytecodes", 1300, 20000, at_bytecodes("interrupt", LogWork(3))),
     Entry("KeyboardInterrupt at bytecodes, new store", 800, 10000, at_bytecodes("interrupt", LogWork(3, open_in_work=False))),
     Entry("KeyboardInterrupt at bytecodes, many at once", 800, 20000, at_bytecodes("interrupt", Crowd(2))),
+    Entry("SIGKILL at every bytecode of one append", 1000, 1000, of_one_append("kill")),
+    Entry("KeyboardInterrupt at every bytecode of one append", 1000, 1000, of_one_append("interrupt")),
     Entry("kill at calls, many at once", 100, 1000, kill(Crowd(8)), crashlab.available),
     Entry("allocation failures", 1500, 20000, no_memory, memory.available),
     Entry("bit flips and cuts", 1700, 150000, damage(24, ("flip", "cut"))),

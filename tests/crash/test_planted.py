@@ -19,6 +19,7 @@ from tests.crash.campaign import SOURCES
 from tests.crash.live_points import at_moments
 from tests.crash.workloads import (
     AckBeforeCommit,
+    LaxWitness,
     LazySync,
     LogWork,
     NoChain,
@@ -62,6 +63,7 @@ PLANTED = [
     (power_cut, LazySync),
     (power_cut, NoSync),
     (power_cut, NoFolderSync),
+    (power_cut, LaxWitness),
     (killed, SplitBatch),
     (failing, Swallowed),
     (interrupted, UnsureWriter),

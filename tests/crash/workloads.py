@@ -16,6 +16,7 @@ from holdfast.ports import Owner, Store
 from holdfast.stores import sqlite_commit, sqlite_file
 from holdfast.stores.sqlite import SqliteStore
 from holdfast.stores.sqlite_tables import TABLES, Tables
+from holdfast.stores.witness import sightings
 from holdfast.testing.crashlab.workload import Verdict
 
 RUNS = ("run-a", "run-b")
@@ -30,7 +31,7 @@ def world(seed: int = 0) -> World:
 
 
 class LogWork:
-    """Two runs, some batches, an artifact and a snapshot, each acknowledged by its label."""
+    """Two runs, lone events and batches, an artifact and a snapshot, each acknowledged by its label."""
 
     name = "log"
 
@@ -83,14 +84,19 @@ class LogWork:
                 NoteRecorded(text=label),
                 StepFinished(step_id=label, output={"label": label}),
             )
+        elif number % 4 == 3:
+            log.record(NoteRecorded(text=label))
         else:
             log.record(NoteRecorded(text=label), Extension(kind="x_lab", data={"pad": "p" * 400}))
         ack(label)
 
     def check(self, folder: Path, acked: Sequence[str]) -> Verdict:
+        seen = self.seen(folder)  # what opening the store may write anew
         try:
             with self.open(folder) as store:
                 verdict = self.look(store, acked)
+                if verdict.ok and self.witness == "strict":
+                    verdict = self.witnessed(store, acked, seen)
                 if verdict.ok:
                     self.go_on(store)
             return verdict
@@ -117,6 +123,22 @@ class LogWork:
                 return Verdict(False, "lost", f"{label} was acknowledged and is gone")
         return Verdict(True, "whole", "")
 
+    def seen(self, folder: Path) -> set[bytes]:
+        """The heads that the witness remembers."""
+        return {sighting.hash for sighting in sightings(str(folder / ".holdfast" / "holdfast.db-witness")) or ()}
+
+    def witnessed(self, store: Store, acked: Sequence[str], seen: set[bytes]) -> Verdict:
+        """A strict witness was on the disk before the acknowledgement: it knows the last one of each run, or a later head."""
+        for head in store.heads():
+            unseen = ""
+            for record in store.read(head.run_id):
+                event = decode(record)
+                unseen = event.text if isinstance(event, NoteRecorded) and event.text in acked else unseen
+                unseen = "" if record.hash in seen else unseen
+            if unseen:
+                return Verdict(False, "lost", f"{unseen} was acknowledged and the strict witness does not know of it")
+        return Verdict(True, "whole", "")
+
     def labels(self, store: Store, run_id: str) -> list[str]:
         events = (decode(record) for record in store.read(run_id))
         return [event.text for event in events if isinstance(event, NoteRecorded) and ":" in event.text]
@@ -126,6 +148,16 @@ class LogWork:
         with RunLog(store, "run-after", world(999)) as log:
             if log.state.seq == 0:
                 log.record(RunStarted(mission_id="after"))
+
+
+class Lone(LogWork):
+    """One event to an append, as most are. The third and later appends take the short way."""
+
+    name = "log, one event at a time"
+
+    def append(self, log: RunLog, label: str, number: int, ack: Callable[[str], None]) -> None:
+        log.record(NoteRecorded(text=label))
+        ack(label)
 
 
 class Crowd(LogWork):
@@ -206,6 +238,20 @@ class NoWitness(LogWork):
         return super().open(folder)
 
 
+class LaxWitness(LogWork):
+    """The witness is said to be strict, and nobody waits for it."""
+
+    name = "planted: a strict witness that lags"
+
+    def __init__(self) -> None:
+        super().__init__(witness="strict")
+
+    def open(self, folder: Path) -> SqliteStore:
+        store = super().open(folder)
+        store._writer.strict = False
+        return store
+
+
 class NoChain(LogWork):
     """Events are believed without their hash."""
 
@@ -268,6 +314,21 @@ class Stubborn(LogWork):
                 ack(label)
             else:
                 super().append(log, label, number, ack)
+
+
+class Insistent(LogWork):
+    """A caller that sends the very same append again after an error: its operation id keeps it once."""
+
+    name = "log, sending again after errors"
+
+    def append(self, log: RunLog, label: str, number: int, ack: Callable[[str], None]) -> None:
+        draft = log.draft(NoteRecorded(text=label))
+        try:
+            log.store.append(*draft)
+        except HoldfastError:
+            log.store.append(*draft)
+        log.confirm(draft)
+        ack(label)
 
 
 class SplitBatch(LogWork):

@@ -336,12 +336,19 @@ def count_bytecodes(
     workload: Workload, folder: Path, prefixes: Sequence[str], *, threads: bool = True, timeout: float = 60.0
 ) -> int:
     """How many bytecodes of the prefixed files one undisturbed `work` in the prepared folder runs."""
+    return count_at_acks(workload, folder, prefixes, threads=threads, timeout=timeout)[-1]
+
+
+def count_at_acks(
+    workload: Workload, folder: Path, prefixes: Sequence[str], *, threads: bool = True, timeout: float = 60.0
+) -> list[int]:
+    """How many had run at each acknowledgement, and in the end: the points of one append lie between two of these."""
 
     def job(tell: Tell) -> None:
         tracer = Tracer(prefixes)
         tracer.start(threads)
         try:
-            workload.work(folder, lambda label: None)
+            workload.work(folder, lambda label: tell("at", str(tracer.seen)))
         finally:
             _stop_tracing()
         tell("count", str(tracer.seen))
@@ -349,7 +356,7 @@ def count_bytecodes(
     ending = in_child(job, timeout)
     if not ending.last("count"):
         raise RuntimeError(f"the undisturbed work of {workload.name} ended by {ending.how}: {ending.last('error')}")
-    return int(ending.last("count"))
+    return [int(seen) for seen in (*ending.all("at"), ending.last("count"))]
 
 
 def bytecode_points(
