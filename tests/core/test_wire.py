@@ -327,6 +327,20 @@ def test_data_without_an_exact_form_is_not_written(event):
         sealed(event)
 
 
+@pytest.mark.parametrize(
+    ("event", "path", "problem"),
+    [
+        (NoteRecorded(text="\udfff"), "NoteRecorded", "the text holds a lone surrogate"),
+        (StepFinished(step_id="a", output="\ud800"), "StepFinished.output", "the text holds a lone surrogate"),
+    ],
+    ids=["a field", "data"],
+)
+def test_a_text_that_cannot_be_written_is_told_with_its_place(event, path, problem):
+    with pytest.raises(NotCanonical) as caught:
+        sealed(event)
+    assert (caught.value.path, caught.value.problem) == (path, problem)
+
+
 def test_an_event_over_the_limit_is_refused_and_told_where_to_go():
     room = MAX_EVENT_BYTES - len(sealed(NoteRecorded(text="")).body)
     assert len(sealed(NoteRecorded(text="a" * room)).body) == MAX_EVENT_BYTES
