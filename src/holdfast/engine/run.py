@@ -175,7 +175,8 @@ class Run(LiveRun):
         outer = WITHIN.get()
         try:
             try:
-                WITHIN.set((self._book, name, outer))  # what `Within` does, with nothing called: every step comes by here
+                # what `Within` does, with nothing called: every step comes by here
+                WITHIN.set((self._book, name, outer))
                 value = work(*args, **kwargs)
                 form = forms.result(f"step {name}", value, this.declared)
             except Exception as error:

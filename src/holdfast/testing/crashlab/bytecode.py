@@ -332,17 +332,11 @@ def _fault(prefixes: Sequence[str], way: str, point: int) -> Fault:
     return Fault(arm, _stop_tracing, expected)
 
 
-def count_bytecodes(
-    workload: Workload, folder: Path, prefixes: Sequence[str], *, threads: bool = True, timeout: float = 60.0
-) -> int:
-    """How many bytecodes of the prefixed files one undisturbed `work` in the prepared folder runs."""
-    return count_at_acks(workload, folder, prefixes, threads=threads, timeout=timeout)[-1]
-
-
 def count_at_acks(
     workload: Workload, folder: Path, prefixes: Sequence[str], *, threads: bool = True, timeout: float = 60.0
 ) -> list[int]:
-    """How many had run at each acknowledgement, and in the end: the points of one append lie between two of these."""
+    """How many bytecodes of the prefixed files one undisturbed `work` in the prepared folder has run at each acknowledgement, and
+    in the end: those of one append lie between two of these."""
 
     def job(tell: Tell) -> None:
         tracer = Tracer(prefixes)
@@ -395,7 +389,7 @@ def bytecode_points(
 
 def _chosen(place: Bench, prefixes: Sequence[str], way: str, limit: int | None, seed: int, report: Report) -> list[int]:
     with place.copy() as folder:
-        total = count_bytecodes(place.workload, folder, prefixes, threads=WAYS[way][1])
+        total = count_at_acks(place.workload, folder, prefixes, threads=WAYS[way][1])[-1]
     if not total:
         raise ValueError(f"no bytecode ran in files under {list(prefixes)}: give the folder of the sources")
     report.note(f"{total} bytecodes in one run")
