@@ -421,9 +421,9 @@ def test_the_hash_is_made_the_same_way_however_many_events_there_are(seq):
     import hashlib
 
     record = sealed(NoteRecorded(text="1"), seq)
-    head = f"r\n{seq}\nnote_recorded\n1\n{AT}\n{OP}\n".encode()
+    head = f"r\n{seq}\nnote_recorded\n2\n{AT}\n{OP}\n".encode()
     assert record.hash == hashlib.sha256(b"holdfast/event/1\n" + bytes(32) + head + record.body).digest()
-    assert wire.chain_hash(GENESIS, "r", seq, "note_recorded", 1, AT, OP, record.body) == record.hash
+    assert wire.chain_hash(GENESIS, "r", seq, "note_recorded", 2, AT, OP, record.body) == record.hash
     assert check_chain(record, GENESIS, seq) == record.hash
 
 
