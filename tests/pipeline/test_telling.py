@@ -74,7 +74,8 @@ def test_a_terminal_shows_what_is_going_on_and_nobody_who_is_gone(tmp_path):
     code, sent = on_terminal(project, "run", SPEC, "--yes")
     assert code == 0, sent
     before, after = sent.split("batch 2 of 2: T3\r\n", 1)
-    assert "batch-1/review-1/second" in before and "batch-1/review-1/second  " not in after
+    frames = after.partition("batch 2 of 2: T3; ")[2]  # the one before was painted before the batch began
+    assert "batch-1/review-1/second" in before and "batch-1/review-1/second  " not in frames
     assert "batch-2/T3/implement  scripted  " in after and "\\x1b[2Jhalf way" in after
     assert "batch 2 of 2: T3; " in after and "s, $0.25; Ctrl-C" in after
 
