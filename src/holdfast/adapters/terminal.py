@@ -5,6 +5,7 @@ Whether anybody hears us decides nothing: what is told is in the log, and who ca
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -84,9 +85,21 @@ def _write(text: str, end: str) -> bool:
     """False: it is closed, a pipe that nobody reads, a full disk or a terminal that is gone."""
     if sys.stderr is None:
         return False
+    plain = "".join(char if char.isprintable() else "?" for char in text) + end
     try:
-        sys.stderr.write("".join(char if char.isprintable() else "?" for char in text) + end)
         sys.stderr.flush()
+        _put(plain)
     except (OSError, ValueError):
         return False
     return True
+
+
+def _put(plain: str) -> None:
+    """Past the buffer where there is a file: what stays in it is tried again when Python ends, which then leaves with 120."""
+    try:
+        number = sys.stderr.fileno()
+    except (AttributeError, OSError, ValueError):
+        sys.stderr.write(plain)
+        sys.stderr.flush()
+        return
+    os.write(number, plain.encode(errors="replace"))
