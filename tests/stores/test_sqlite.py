@@ -573,7 +573,7 @@ def test_after_an_error_of_the_disk_the_file_is_opened_again_and_its_log_written
 
 def test_after_an_error_of_the_disk_the_witness_is_asked_again(store, failed):
     log, _ = failed
-    store._writer.witness.write((1 << 32) + log.state.seq + 1, b"a head that is gone".ljust(32))
+    store._writer.witness.write([((1 << 32) + log.state.seq + 1, b"a head that is gone".ljust(32))])
     with pytest.raises(TailLost):
         log.record(NoteRecorded(text="behind a lost one"))
 

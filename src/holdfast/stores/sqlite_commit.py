@@ -110,7 +110,7 @@ class Committer:
                 writer.cursor.execute(holding.append, row)
                 writer.ready = connection
                 if connection.changes():
-                    return self._remember(holding, records[0], row[0])
+                    return self._remember([(holding, records[0], row[0])])
         except Exception as error:
             raise self._named(error, lease.run_id) from error
         finally:
@@ -164,15 +164,12 @@ class Committer:
             return []
         try:
             connection, now = writer.ready, monotonic_ns()
-            if (
-                connection is None
-                or now > self._look_at
-                or not (places := self._write_at_once(connection, appends, now))
-            ):
+            if connection is None or now > self._look_at:
                 return []
-            for (lease, (record,), _), place in zip(appends, places, strict=True):
-                self._remember(self.holdings[lease.run_id], record, place)
-            return [None] * len(appends)
+            places = self._write_at_once(connection, appends, now)
+            each = zip(appends, places, strict=bool(places))
+            self._remember([(self.holdings[lease.run_id], record, place) for (lease, (record,), _), place in each])
+            return [None] * len(places)
         except (*_SHARED, HoldfastError) as error:
             return [self._named(error, append.lease.run_id) for append in appends]
         except (apsw.Error, *_MALFORMED):
@@ -263,6 +260,7 @@ class Committer:
 
     def _acknowledge(self, group: list[Request], outcomes: list[Outcome], now: int) -> None:
         """They are committed: remember where their runs end, tell the witness, and only then say so."""
+        ends: list[tuple[Holding, Record, int]] = []
         for request, (place, until, error) in zip(group, outcomes, strict=True):
             request.error = error
             if place:
@@ -270,7 +268,8 @@ class Committer:
                 holding.shown = request.projection[:4]
                 if until:
                     holding.extend(until, request.lease.ttl)
-                self._remember(holding, request.records[-1], place)
+                ends.append((holding, request.records[-1], place))
+        self._remember(ends)
         if self.writer.strict or now - self.writer.synced > _SYNC_EVERY:
             self.writer.sync_witness(now)
         for request in group:
@@ -341,7 +340,7 @@ class Committer:
         there, end = (one(connection, "event", (holding.base | of.seq,), holding.number) for of in (first, last))
         if there == _mark(first) and end == _mark(last):
             if holding.last == holding.base | last.seq:  # the first try may have ended before the witness had it
-                self._remember(holding, last, holding.last)
+                self._remember([(holding, last, holding.last)])
             return None
         epoch, held, reached = one(connection, "standing", (holding.number,), holding.number) or (0, False, 0)
         if epoch != lease.epoch or not held:
@@ -351,11 +350,12 @@ class Committer:
             return OperationReused(first.op)
         return SequenceConflict(lease.run_id, first.seq - 1, reached & SEQ if reached else 0)
 
-    def _remember(self, holding: Holding, last: Record, place: int) -> None:
-        """Know where the run ends now, and tell the witness."""
-        holding.last, holding.op = place, last.op
+    def _remember(self, ends: Sequence[tuple[Holding, Record, int]]) -> None:
+        """Know where runs end now, by their last record and its place, and tell the witness."""
+        for holding, last, place in ends:
+            holding.last, holding.op = place, last.op
         try:
-            self.writer.witness.write(place, last.hash)
+            self.writer.witness.write(sorted((place, last.hash) for _, last, place in ends))
         except OSError as error:
             self.writer.witness_failed(error)
 

@@ -205,8 +205,8 @@ class Writer:
         heads = on_each(self.connection(), TABLES, "recent_heads", (GROUPS,))
         self.witness_state = MADE_AGAIN if heads else LAGGING
         self.witness.clear()
-        for place, head, _ in sorted(heads, key=itemgetter(2), reverse=True)[:GROUPS]:
-            self.witness.write(place, head)
+        newest = sorted(heads, key=itemgetter(2), reverse=True)[:GROUPS]
+        self.witness.write((place, head) for place, head, _ in newest)
         self.witness.sync()
 
     def witness_failed(self, error: OSError) -> None:

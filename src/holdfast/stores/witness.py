@@ -1,7 +1,8 @@
 """The head witness: a small file beside the database that remembers recent heads. A log without them has lost its tail.
 
-Two 512-byte slots for each of 32 groups of runs, written in turn after every commit, so a torn write spoils one of them.
-A slot that cannot be read is passed over: it protects less, it never accuses. The file says nothing that the log does not.
+A 512-byte slot in each of two banks for each of 32 groups of runs, written in turn after every commit, so a torn write spoils
+one of them. A slot that cannot be read is passed over: it protects less, it never accuses. A sighting counts wherever it stands
+in the file. The file says nothing that the log does not.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import errno
 import os
 import struct
 import zlib
+from collections.abc import Iterable
 
 from holdfast.core.named import NamedTuple
 
@@ -53,14 +55,25 @@ class Witness:
             os.fsync(self._fd)
         return existed
 
-    def write(self, place: int, head: bytes) -> None:
-        packed = self._prefix + place.to_bytes(8, "big") + head
-        group = (place >> 32) % GROUPS
-        self._next[group] ^= 1
-        slot = packed + zlib.crc32(packed).to_bytes(4, "big")
-        if os.pwrite(self._fd, slot, SLOT * (group * 2 + self._next[group])) != _SLOT_USED:
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), self.path)
-        self.dirty = True
+    def write(self, heads: Iterable[tuple[int, bytes]]) -> None:
+        """Heads by their places. Runs that are written together are neighbours: their slots go out in one piece."""
+        piece, start, end = b"", 0, -1
+        for place, head in heads:
+            packed = self._prefix + place.to_bytes(8, "big") + head
+            group = (place >> 32) % GROUPS
+            bank = self._next[group] = self._next[group] ^ 1
+            slot = packed + zlib.crc32(packed).to_bytes(4, "big")
+            offset = SLOT * (bank * GROUPS + group)
+            if offset == end:
+                piece = piece.ljust(offset - start, b"\0") + slot
+            else:
+                if piece:
+                    self._put(piece, start)
+                piece, start = slot, offset
+            end = offset + SLOT
+        if piece:
+            self._put(piece, start)
+            self.dirty = True
 
     def _put(self, data: bytes, offset: int) -> None:
         if os.pwrite(self._fd, data, offset) != len(data):
