@@ -1,5 +1,9 @@
 """One durable event against a bare insert-and-commit of the same bytes, on the same disk."""
 
+import os
+import statistics
+import time
+
 import apsw
 
 from bench.measure import side_by_side
@@ -45,3 +49,18 @@ def sqlite_append(folder):
     timings = side_by_side(contenders)
     store.close()
     return timings["bare"], timings["holdfast"]
+
+
+def sync_of_the_disk(folder, rounds=1000):
+    """Microseconds that a page written in place and synced takes: what no event can go below, and a group pays once."""
+    fd = os.open(folder / "sync", os.O_CREAT | os.O_RDWR)
+    os.write(fd, bytes(1 << 16))
+    os.fsync(fd)
+    times = []
+    for _ in range(rounds):
+        began = time.perf_counter()
+        os.pwrite(fd, os.urandom(4096), 0)
+        os.fdatasync(fd)
+        times.append(time.perf_counter() - began)
+    os.close(fd)
+    return statistics.median(times) * 1e6

@@ -47,11 +47,15 @@ def in_coroutines(store, logs, note, events):
     return len(logs) * events
 
 
-WAYS = {"alone": alone, "coroutines": in_coroutines, "threads": in_threads}
+def in_a_coroutine(store, logs, note, events):
+    return in_coroutines(store, logs[:1], note, events)
+
+
+WAYS = {"alone": alone, "coroutines": in_coroutines, "threads": in_threads, "a coroutine": in_a_coroutine}
 
 
 def eight_against_one(place, rounds=15):
-    """Events per second of one run alone, of eight in coroutines and of eight in threads: the median of some rounds."""
+    """Events per second of one run alone, eight in coroutines, eight in threads, one in a coroutine: medians of some rounds."""
     store = open_store(place)
     logs = [begun(store, f"bench-group-{number}") for number in range(RUNS)]
     note = kilobyte_note()

@@ -88,7 +88,7 @@ def test_what_is_there_takes_one_question(folder, monkeypatch):
 def test_a_name_that_no_path_can_have_is_refused():
     with pytest.raises(ValueError, match="null"):
         real_path("a\0b")
-    with pytest.raises(BadInput, match=r"'a\\x00b' is no path: embedded null"):
+    with pytest.raises(BadInput, match=r"'a\\x00b' is no path: .*embedded null"):
         meant_path("a\0b")
 
 

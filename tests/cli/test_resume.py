@@ -345,7 +345,7 @@ def test_a_signal_reaches_the_command(holdfast, make_run, number):
     make_run("run-1", ending="")
     waiting = (
         f"import signal, sys, time; signal.signal({int(number)}, lambda *_: sys.exit(42)); print('ready', flush=True)\n"
-        "time.sleep(60)"
+        "for _ in range(600): time.sleep(0.1)"  # one that comes just before a long sleep would be seen after it
     )
     process = holdfast.start("resume", "run-1", "--", sys.executable, "-c", waiting)
     try:
@@ -380,7 +380,7 @@ def test_beside_json_a_signal_reaches_the_command_too(holdfast, make_run, number
     make_run("run-1", ending="")
     waiting = (
         f"import signal, sys, time; signal.signal({int(number)}, lambda *_: sys.exit(42)); print('ready', flush=True)\n"
-        "time.sleep(60)"
+        "for _ in range(600): time.sleep(0.1)"  # one that comes just before a long sleep would be seen after it
     )
     process = holdfast.start("resume", "run-1", "--json", "--", sys.executable, "-c", waiting, stdin=subprocess.DEVNULL)
     try:
