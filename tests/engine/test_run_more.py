@@ -7,6 +7,7 @@ import contextlib
 import dataclasses
 import functools
 import gc
+import linecache
 import pathlib
 import pickle
 import subprocess
@@ -252,6 +253,13 @@ def test_the_code_of_a_function_is_its_text_without_its_indent():
     assert forms.code_hash(max) is None
     assert forms.code_hash(eval("lambda: 1")) is None, "text that no file holds"
     assert len(forms.code_hash(work)) == 32
+
+
+@pytest.mark.parametrize("name", ["<string>", "<stdin>"])
+def test_the_code_of_a_function_is_not_looked_for_in_another_text_of_that_name(name, monkeypatch):
+    monkeypatch.setitem(linecache.cache, name, (7, None, ["other()"], name))
+    work = eval(compile("lambda: 1", name, "eval"))
+    assert forms.code_hash(work) is None
 
 
 def test_a_key_is_given_to_whoever_has_a_parameter_for_it():

@@ -359,9 +359,14 @@ def keep_source(code: CodeType | ModuleType | None) -> None:
         _lines(path)
 
 
+_SHARED = ("<string>", "<stdin>")  # what many texts are called: linecache may know another one
+
+
 @lru_cache(maxsize=64)
 def _lines(path: str) -> Sequence[str]:
     """The lines of a source file. Most are plain ASCII files; what else there is, linecache knows, but is slow to load."""
+    if path in _SHARED:
+        return []
     try:
         with open(path, encoding="utf-8") as file:
             lines = file.readlines()
