@@ -727,6 +727,6 @@ def test_what_is_told_after_a_step_does_not_belong_to_it(place):
 
 def test_a_step_that_another_thread_ended_since_it_was_called_is_not_begun(place):
     with opened(place) as run:
-        this = run._steps.called("a", str, (1,), {}, None)
+        this, _ = run._steps.called("a", str, (1,), {}, None)
         run._book.record(e.StepFinished(step_id="a", output="1", input_hash=this.input_hash))
         assert run._steps.usual(this) is False

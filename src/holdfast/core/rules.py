@@ -342,3 +342,4 @@ LEGAL: dict[type[Event], dict[str, str | None]] = {
     Extension: {RUNNING: None, STOPPED: None, FINISHED: None},
     **repo_rules.LEGAL,
 }
+RULES = {kind: (after, APPLY[kind]) for kind, after in LEGAL.items()}

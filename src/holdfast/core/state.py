@@ -13,7 +13,7 @@ import msgspec
 
 from holdfast.core.errors import BadFile, IllegalEvent, NewerSchema
 from holdfast.core.events import KIND_OF, Event
-from holdfast.core.rules import APPLY, LEGAL
+from holdfast.core.rules import LEGAL, RULES
 from holdfast.core.sha import hexdigest
 from holdfast.core.shapes import (
     FINISHED,
@@ -65,10 +65,11 @@ def fold(events: Iterable[Event], state: RunState | None = None) -> RunState:
 def evolve(state: RunState, event: Event) -> RunState:
     """Apply one event, or raise IllegalEvent and leave the state alone."""
     kind = type(event)
-    after = LEGAL[kind].get(state.status, READY)
+    legal, apply = RULES[kind]
+    after = legal.get(state.status, READY)
     if after is READY:
         raise IllegalEvent(KIND_OF.get(kind, kind.__name__), f"the run is {state.status}")
-    APPLY[kind](state, event)
+    apply(state, event)
     if after is not None:
         state.status = after
     state.seq += 1

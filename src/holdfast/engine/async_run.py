@@ -68,10 +68,11 @@ class AsyncRun(LiveRun):
         self, name: str, work: Callable[..., Any], /, *args: Any, retry: Retry | int | None = None, **kwargs: Any
     ) -> Any:
         steps = self._steps
-        this = steps.called(name, work, args, kwargs, retry)
-        usual = steps.usual(this)
-        if usual is not True:
-            return await drive(steps.run(this)) if usual is False else steps.done(this, usual)
+        this, value = steps.called(name, work, args, kwargs, retry)
+        if this is None:
+            return value
+        if not steps.usual(this):
+            return await drive(steps.run(this))
         try:
             try:
                 with Within(self._book, name):

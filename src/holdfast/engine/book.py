@@ -296,23 +296,19 @@ def _caller(work: object, deep: int) -> Place:
         frame = None  # a thread that began with the engine itself
     while frame is not None:
         code = frame.f_code
-        if not _is_ours(code.co_filename):
+        whose = _whose(code.co_filename)
+        if whose is None:
+            return code, frame.f_lasti
+        if whose == "caller":
             break
         frame = frame.f_back
-    if frame is None or _is_a_callers(code.co_filename):
-        return getattr(work, "__code__", None), 0
-    return code, frame.f_lasti
+    return getattr(work, "__code__", None), 0
 
 
 @cache  # asked at each step, about few files
-def _is_ours(path: str) -> bool:
-    return path.startswith(_OWN_FILES)
-
-
-@cache
-def _is_a_callers(path: str) -> bool:
-    """Whether it belongs to a thread or a loop."""
-    return path.startswith(_CALLERS)
+def _whose(path: str) -> str | None:
+    """The engine's, a caller's (of a thread or a loop), or None: of the code of a run."""
+    return "engine" if path.startswith(_OWN_FILES) else "caller" if path.startswith(_CALLERS) else None
 
 
 def _shown(place: Place) -> str:

@@ -6,7 +6,7 @@ A `RunLog` that failed in mid-append does not guess: it reads the log again befo
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from holdfast.core.errors import BadFile, HoldfastError, LogDamaged, NewerSchema, NotFound, TailLost, UsageError
 from holdfast.core.events import Event, RunResumed
@@ -200,13 +200,26 @@ def read_what_is_left(
 ) -> tuple[RunState, bytes, int]:
     """The same, of as many events as there are."""
     state, head = (trust_snapshot and _from_snapshot(store, run_id)) or (RunState(run_id=run_id), GENESIS)
-    began = place = state.seq
-    begun = begun_for_many() if known is not None and known.seq - began > _MANY else None
-    for record in store.read(run_id, after=began):  # what `chained` does, without a generator more for each event
-        place += 1
-        head = check_chain(record, head, place, begun)
+    began = state.seq
+    begun = begun_for_many() if known is not None and known.seq - began > _MANY else BEGUN
+    return state, _followed(state, head, store.read(run_id, after=began), begun), began
+
+
+def _followed(state: RunState, head: bytes, records: Iterable[Record], begun: Any) -> bytes:
+    """Fold records, each proven to follow from the one before it; the hash of the last.
+
+    What `check_chain` does stands here once more, with nothing called: a resumed run comes by here with every event.
+    """
+    copy = begun.copy
+    for record in records:
+        run_id, seq, kind, version, at, body, digest, op = record
+        hashed = copy()
+        hashed.update(b"".join((head, f"{run_id}\n{seq}\n{kind}\n{version}\n{at}\n{op}\n".encode(), body)))
+        if seq != state.seq + 1 or digest != hashed.digest():
+            check_chain(record, head, state.seq + 1, begun)  # says what is wrong
+        head = digest
         evolve(state, decode(record))
-    return state, head, began
+    return head
 
 
 def _from_snapshot(store: Store, run_id: str) -> tuple[RunState, bytes] | None:

@@ -168,10 +168,11 @@ class Run(LiveRun):
     ) -> R:
         """Do it once: what it gave is remembered by its name and what it was given. Durable when this returns."""
         steps = self._steps
-        this = steps.called(name, work, args, kwargs, retry)
-        usual = steps.usual(this)
-        if usual is not True:
-            return drive(steps.run(this)) if usual is False else steps.done(this, usual)  # type: ignore[no-any-return]
+        this, value = steps.called(name, work, args, kwargs, retry)
+        if this is None:
+            return value  # type: ignore[no-any-return]
+        if not steps.usual(this):
+            return drive(steps.run(this))  # type: ignore[no-any-return]
         outer = WITHIN.get()
         try:
             try:

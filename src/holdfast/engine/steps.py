@@ -72,7 +72,7 @@ class Call(msgspec.Struct, eq=False):
 
 
 class Steps:
-    """The steps of one run. A face calls `called`, then does what is `usual` itself and leaves the rest to `run`."""
+    """The steps of one run. A face calls `called`; what is not done it does itself where that is `usual`, else `run` does."""
 
     def __init__(self, book: Book, drifting: Drifting, budgets: Budgets) -> None:
         self._book = book
@@ -88,8 +88,11 @@ class Steps:
         args: tuple[Any, ...],
         kwargs: Mapping[str, Any],
         retry: Retry | int | None,
-    ) -> Call:
-        """One use of the name, and what the step is given. Refuses what could not be stored."""
+    ) -> tuple[Call | None, Any]:
+        """One use of the name, and what the step is given; or None, and what it gave where it is done and nothing else is to do.
+
+        Refuses what could not be stored. A resumed run comes by here with every step that is done.
+        """
         known = self._book.claim(name, work, 2)  # called by a face of the run, which its code calls
         last = self._last
         if last[0] is not work and not (type(work) is MethodType is type(last[0]) and last[0] == work):
@@ -102,20 +105,28 @@ class Steps:
             clean = self._book.log.redact.body(clean)
         if type(declared) is str:
             raise forms.Unstorable(f"The result of step {name}", declared)
+        given = hexdigest(clean)
+        if (
+            known is not None
+            and known.status == "finished"
+            and known.input_hash == given
+            and known.code_hash == code_hash
+            and retry is None
+            and self._book.wish is None
+            and not self._budgets.limited
+        ):
+            plain = declared is None and type(known.output) is str and not self._going
+            return None, known.output if plain else self.done(name, declared, known)
         if len(clean) > forms.MAX_ARGUMENTS:
             arguments = None
         tries = ONCE if retry is None else as_retry(retry)
-        return Call(name, work, args, kwargs, tries, arguments, hexdigest(clean), code_hash, declared, known)
+        return Call(name, work, args, kwargs, tries, arguments, given, code_hash, declared, known), None
 
-    def usual(self, this: Call) -> StepState | bool:
-        """True: it begins, and is one event when it ends. A state: it is `done`. False: there is more to it, see `run`."""
+    def usual(self, this: Call) -> bool:
+        """True: it begins, and is one event when it ends. False: there is more to it, see `run`."""
         book = self._book
-        if book.wish is not None or this.retry is not ONCE or self._budgets.limited:
+        if book.wish is not None or this.retry is not ONCE or self._budgets.limited or this.known is not None:
             return False
-        known = this.known
-        if known is not None:
-            same = known.input_hash == this.input_hash and known.code_hash == this.code_hash
-            return known if same and known.status == "finished" else False
         with book.lock:
             state = book.log.state
             if this.name in state.steps:
@@ -146,10 +157,10 @@ class Steps:
     def _done_or_executed(self, this: Call) -> Part:
         known = self._book.state.steps.get(this.name)
         if known is not None and known.status == "finished" and not (yield from self._drifting.of_step(this, known)):
-            return self.done(this, self._book.state.steps[this.name])
+            return self.done(this.name, this.declared, self._book.state.steps[this.name])
         return (yield from self._execute(this, known))
 
-    def done(self, this: Call, known: StepState) -> Any:
+    def done(self, name: str, declared: Any, known: StepState) -> Any:
         """What it gave when it was done."""
         if self._going:
             self.recalled(known.since or known.seq - 1)
@@ -157,12 +168,12 @@ class Steps:
             stored = forms.again(known.output)
         else:
             stored = msgspec.json.decode(self._book.log.store.get_artifact(known.artifact))
-        if this.declared is None:
+        if declared is None:
             return stored
         try:
-            return forms.read(f"step {this.name}", stored, this.declared)
+            return forms.read(f"step {name}", stored, declared)
         except forms.Unstorable as error:
-            raise forms.BadResult(this.name, stored, error.problem) from None
+            raise forms.BadResult(name, stored, error.problem) from None
 
     def recalled(self, begun: int) -> None:
         """What began after this event is done, and asked for again: it may be part of each that is going on."""

@@ -25,7 +25,7 @@ from holdfast.stores.sqlite_sql import Lender
 from holdfast.stores.sqlite_tables import SQL, TABLES
 from holdfast.stores.sqlite_writer import SEQ, SHIFT, Writer, check_gone, check_witness, every, on_each, one
 
-_PAGE = 512
+_PAGE, _EVENTS = 512, 128  # runs and events at once: an event is used while the processor still has it at hand
 _LOOKS, _MOMENT = 20, 0.002  # seconds, more with each look
 _LAST = "\uffff"
 _MOST = (1 << 63) - 1
@@ -286,7 +286,7 @@ class SqliteStore:
         left = limit if limit is not None else -1
         after = max(after, 0)
         while left and after < SEQ:
-            size = _PAGE if left < 0 else min(left, _PAGE)
+            size = _EVENTS if left < 0 else min(left, _EVENTS)
             base, rows = self._ask(partial(looks.page, run_id, after, size))
             columns = looks.sound(rows, base + after)
             sound = len(columns[0]) if columns else 0

@@ -37,6 +37,7 @@ APPLICATION_ID = 0x486F6C64  # "Hold"
 SCHEMA_VERSION = 2
 SAFE_SQLITE = (3, 51, 3)
 WAL_PAGES = 1000
+READ_CACHE = 64  # KB: who reads a log comes by each page once, and the same memory is best used for the next one
 _WAL_HEADER = 32
 WAL_KEEP_BYTES = 64 * 1024 * 1024
 LONGEST_PATH = 480  # bytes: SQLite opens no path above 512, and names its files beside ours
@@ -242,7 +243,9 @@ def open_for_reading(path: str, patience: float, *, beside_writer: bool = False)
     quoted = path.replace("%", "%25").replace("?", "%3f").replace("#", "%23")
     connection = _guarded(f"file:{quoted}?mode=ro{how}", _READ, patience)
     try:
-        return Reader(connection, path, rest, _identify(connection, path))
+        reader = Reader(connection, path, rest, _identify(connection, path))
+        connection.pragma("cache_size", -READ_CACHE)
+        return reader
     except BaseException as error:
         connection.close()
         if isinstance(error, apsw.ReadOnlyError):  # whoever came first has not made the index yet, and we must not
