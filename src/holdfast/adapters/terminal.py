@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 import time
 from collections.abc import Callable, Sequence
 
 LOOK = 0.25  # seconds between two looks at whether somebody calls
+_TURN = threading.Lock()  # what is typed answers the one question that is shown
 
 
 def is_there() -> bool:
@@ -28,9 +30,10 @@ def tell(text: str) -> None:
 
 def confirm(question: str, lines: Sequence[str]) -> bool:
     """Yes only if the answer says so."""
-    for line in lines:
-        tell(f"  {line}")
-    return (_line(f"{question} [y/N] ") or "").strip().lower() in ("y", "yes")
+    with _TURN:
+        for line in lines:
+            tell(f"  {line}")
+        return (_line(f"{question} [y/N] ") or "").strip().lower() in ("y", "yes")
 
 
 def prompt(
@@ -42,11 +45,24 @@ def prompt(
     """What was typed; one of the choices if there are any; None if nobody answers, not in time, or somebody calls meanwhile."""
     offered = f" ({' / '.join(choices)})" if choices else ""
     end = None if seconds is None else time.monotonic() + seconds
-    while (said := _line(f"{question}{offered} ", end, is_called)) is not None:
-        said = said.strip()
-        if said and (not choices or said in choices):
-            return said
-    return None
+    if not _has_turn(end, is_called):
+        return None
+    try:
+        while (said := _line(f"{question}{offered} ", end, is_called)) is not None:
+            said = said.strip()
+            if said and (not choices or said in choices):
+                return said
+        return None
+    finally:
+        _TURN.release()
+
+
+def _has_turn(end: float | None, is_called: Callable[[], bool] | None) -> bool:
+    """Whether what other threads ask is answered before the end, and before somebody calls."""
+    while not _TURN.acquire(timeout=LOOK):
+        if (end is not None and end <= time.monotonic()) or (is_called is not None and is_called()):
+            return False
+    return True
 
 
 def _line(question: str, end: float | None = None, is_called: Callable[[], bool] | None = None) -> str | None:
