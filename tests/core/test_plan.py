@@ -120,6 +120,35 @@ def test_the_rows(events, rows):
     assert resume_plan(state_of(START, *events)).rows == rows
 
 
+def test_what_is_done_and_was_refused_with_other_arguments_is_not_said_to_be_replayed():
+    """`--approve` accepts the drift that the plan shows, and then it is done anew."""
+    other = e.EffectStarted(effect_key="k 2", step_id="pay", policy="once")
+    done = (A, A_DONE, effect("once"), e.EffectFinished(effect_key="k"), other, e.EffectFinished(effect_key="k 2"))
+    drift = [e.DriftFound(drift="arguments", subject=name, verdict="refuse") for name in ("a", "pay", "elsewhere")]
+    rest = e.RunStopped(reason="input_changed")
+    plan = resume_plan(state_of(START, *done, rest), drift)
+    anew = "given something else now, it is done anew if that is accepted"
+    assert plan.rows == (
+        Row("step", "a", "ask", f"attempt 1 finished it; {anew}"),
+        Row("effect", "k", "ask", f"of step a: it is done; {anew}"),
+        Row("effect", "k 2", "ask", f"of step pay: it is done; {anew}"),
+    )
+    assert (plan.verdict, plan.why) == ("ask", "a person is needed for step a, effect k, effect k 2")
+
+
+@pytest.mark.parametrize(("kind", "verdict"), [("arguments", "go"), ("code", "refuse"), ("vanished", "refuse")])
+def test_other_drift_leaves_what_is_done_as_it_is(kind, verdict):
+    drift = [e.DriftFound(drift=kind, subject="a", verdict=verdict)]
+    assert [row.move for row in resume_plan(state_of(START, A, A_DONE), drift).rows] == ["replay"]
+
+
+def test_of_the_effects_of_one_name_only_the_last_is_compared():
+    again = e.EffectStarted(effect_key="k 2", step_id="a", policy="once")
+    done = (effect("once"), e.EffectFinished(effect_key="k"), again, e.EffectFinished(effect_key="k 2"))
+    drift = [e.DriftFound(drift="arguments", subject="a", verdict="refuse")]
+    assert [row.move for row in resume_plan(state_of(START, *done), drift).rows] == ["replay", "ask"]
+
+
 def test_the_table_has_every_move():
     assert {row.move for _, _, rows in TABLE for row in rows} == set(get_args(RowMove))
 

@@ -7,7 +7,7 @@ still asks for the same things is found out when it runs, and recorded as drift.
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Literal
 
 import msgspec
@@ -74,7 +74,8 @@ class Plan(NamedTuple):
 
 
 def resume_plan(state: RunState, drift: Sequence[DriftFound] = (), gates: Iterable[Gate] = ()) -> Plan:
-    rows = (*_rows(state), *(row for gate in gates for row in _of_gate(state, gate)))
+    changed = frozenset(found.subject for found in drift if found.drift == "arguments" and found.verdict == "refuse")
+    rows = (*_rows(state, changed), *(row for gate in gates for row in _of_gate(state, gate)))
     verdict, why = _verdict(state, rows)
     rows = tuple(map(_left, rows)) if verdict == "refuse" else rows
     reason = state.stop_reason or _REST.get(state.status, "")
@@ -155,14 +156,17 @@ def _listed(names: Sequence[str]) -> str:
     return ", ".join(names[:3]) + more
 
 
-def _rows(state: RunState) -> Iterator[Row]:
+def _rows(state: RunState, changed: Collection[str] = ()) -> Iterator[Row]:
+    """`changed`: what the code gave other arguments when it last met the log, which nobody has accepted yet."""
+    last = {effect.step_id: key for key, effect in state.effects.items()}
     for name, step in state.steps.items():
-        yield Row("step", name, *_of_step(step))
+        yield _if_accepted(Row("step", name, *_of_step(step)), name in changed)
     for name in state.plan:
         if name not in state.steps:
             yield Row("step", name, "run", "attempt 1: it has not begun")
     for key, effect in state.effects.items():
-        yield Row("effect", key, *_of_effect(state, key, effect))
+        is_changed = effect.step_id in changed and last[effect.step_id] == key
+        yield _if_accepted(Row("effect", key, *_of_effect(state, key, effect)), is_changed)
     yield from _of_command(state)
     for name, question in state.questions.items():
         yield Row("question", name, *_of_question(state.run_id, name, question))
@@ -170,6 +174,15 @@ def _rows(state: RunState) -> Iterator[Row]:
         yield Row("sleep", name, *(("replay", "it is over") if until is None else ("wait", f"until {until}")))
     for name, made in state.workspaces.items():
         yield Row("checkpoint", name, *_of_workspace(made))
+
+
+def _if_accepted(row: Row, is_changed: bool) -> Row:
+    """What is done is done again for other arguments, once these are accepted: `--approve` does so for what is shown."""
+    if not is_changed or row.move != "replay":
+        return row
+    return row._replace(
+        move="ask", reason=f"{row.reason}; given something else now, it is done anew if that is accepted"
+    )
 
 
 def _left(row: Row) -> Row:
