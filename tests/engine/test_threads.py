@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 import holdfast
+from holdfast.core.errors import UsageError
 
 BESIDE = {
     "a known step": lambda run: run.step("known", int),
@@ -43,3 +45,16 @@ def test_what_begins_while_another_thread_writes_waits_for_it(tmp_path, monkeypa
             beside = pool.submit(BESIDE[name], run)
             assert (writing.result(10), beside.result(10)) in {(0, 0), (0, None)}
         assert run.state.status == "finished"
+
+
+def test_a_run_of_an_event_loop_is_refused_in_that_of_another_thread(tmp_path):
+    """Two loops that wait for each other's futures wait for ever."""
+
+    async def body():
+        async with holdfast.arun("m", store=str(tmp_path / "holdfast.db"), run_id="run-1") as run:
+            elsewhere = asyncio.to_thread(lambda: asyncio.run(run.step("a", int)))
+            with pytest.raises(UsageError, match="another event loop"):
+                await asyncio.wait_for(elsewhere, 10)
+            return await run.step("b", str, 1), run.state.status
+
+    assert asyncio.run(body()) == ("1", "running")

@@ -12,8 +12,9 @@ import time
 from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
-from weakref import proxy
+from weakref import proxy, ref
 
+from holdfast.core.errors import UsageError
 from holdfast.core.events import Event
 from holdfast.core.state import RunState
 from holdfast.engine.log import RunLog
@@ -35,6 +36,7 @@ class Together:
         self._sent: asyncio.Future[list[Exception | None]] | None = None
         self._committing: asyncio.Task[None] | None = None
         self._lent: set[RunLog] = set()
+        self._loop: ref[asyncio.AbstractEventLoop] | None = None  # of the first call
         # not the thread pool of the loop: all of that may be at work that waits for what is to be written here
         self._writer = ThreadPoolExecutor(1, "holdfast-write")
 
@@ -51,7 +53,11 @@ class Together:
             self._take_back(log)
 
     async def _wish(self, log: RunLog, events: tuple[Event, ...] | None) -> Any:
-        done = asyncio.get_running_loop().create_future()
+        loop = asyncio.get_running_loop()
+        self._loop = self._loop or ref(loop)
+        if self._loop() is not loop:
+            raise UsageError("This run belongs to another event loop.", advice="Await it in the loop that entered it.")
+        done = loop.create_future()
         wish = (log, events, done)
         self._waiting.append(wish)
         if self._committing is None:
