@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 import holdfast
+from holdfast.core import stops
 from holdfast.core.errors import UsageError
 
 BESIDE = {
@@ -58,3 +61,42 @@ def test_a_run_of_an_event_loop_is_refused_in_that_of_another_thread(tmp_path):
             return await run.step("b", str, 1), run.state.status
 
     assert asyncio.run(body()) == ("1", "running")
+
+
+STOPS = """
+import asyncio, sys
+import holdfast
+
+async def main():
+    async with holdfast.arun("m", store=sys.argv[1], run_id="run-1") as run:
+        both = [asyncio.create_task(run.ask("Well?")), asyncio.create_task(asyncio.sleep(60))]
+        await (asyncio.gather(*both) if sys.argv[2] == "gather" else asyncio.wait(both))
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.parametrize("how", ["gather", "wait"])
+def test_a_stop_in_a_task_is_told_in_one_line(tmp_path, how):
+    words = [sys.executable, "-c", STOPS, str(tmp_path / "holdfast.db"), how]
+    ended = subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60)
+    assert ended.returncode == stops.exit_code("awaiting_answer")
+    assert ended.stderr.startswith("holdfast: Run run-1 stopped: awaiting_answer.") and ended.stderr.count("\n") == 1
+
+
+def test_what_else_a_loop_has_to_report_is_reported_after_a_stop(tmp_path):
+    reported = []
+
+    async def body():
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(lambda loop, context: reported.append(context["message"]))
+        for number in range(3):
+            with pytest.raises(holdfast.Stopped):
+                async with holdfast.arun("m", store=str(tmp_path / "holdfast.db"), run_id=f"run-{number}") as run:
+                    await run.ask("Well?")
+        loop.call_exception_handler({"message": "a stop", "exception": holdfast.Stopped("r", "x")})
+        loop.call_exception_handler({"message": "an error", "exception": ValueError()})
+        return loop.get_exception_handler().args
+
+    (others,) = asyncio.run(body())
+    assert reported == ["an error"] and not hasattr(others, "func")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 from weakref import WeakKeyDictionary
@@ -11,10 +12,12 @@ from weakref import WeakKeyDictionary
 from holdfast.core.errors import IllegalEvent
 from holdfast.core.events import Event, Policy
 from holdfast.core.retry import Retry
+from holdfast.core.shapes import STOPPED
 from holdfast.engine import forms
 from holdfast.engine.book import Book, Options, Part, Within
 from holdfast.engine.log import RunLog
 from holdfast.engine.run import CURRENT, LiveRun, no_guard
+from holdfast.engine.stopping import Stopped
 from holdfast.engine.together import Together
 from holdfast.engine.waits import LONGEST_STAY
 from holdfast.ports import Store
@@ -182,6 +185,20 @@ class AsyncRun(LiveRun):
             await drive(self._life.end(error, self._book.names, self._steps.announce_long(0)))
         finally:
             self._life.close()
+            if self.state.status == STOPPED:
+                _pass_over_stops(asyncio.get_running_loop())
+
+
+def _pass_over_stops(loop: asyncio.AbstractEventLoop) -> None:
+    """A stop that leaves a task ends the loop at once, so nobody can take it from the tasks around: asyncio would report it."""
+    others = loop.get_exception_handler()
+    if getattr(others, "func", None) is not _but_stops:
+        loop.set_exception_handler(partial(_but_stops, others))
+
+
+def _but_stops(others: Callable[..., object] | None, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    if not isinstance(context.get("exception"), Stopped):  # of which the run has told
+        loop.default_exception_handler(context) if others is None else others(loop, context)
 
 
 _SHARED: WeakKeyDictionary[asyncio.AbstractEventLoop, WeakKeyDictionary[Store, Together]] = WeakKeyDictionary()

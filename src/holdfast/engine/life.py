@@ -178,12 +178,20 @@ class Life:
             except Stopped as stop:
                 book.options.tell(str(stop))
                 raise
-        elif isinstance(error, Stopped) and error.run_id == book.log.run_id:
+        else:
+            yield from self._left_by(error)
+        if book.state.heard > self._heard_before:
+            book.log.store.drop_messages(book.log.lease, book.state.heard)
+
+    def _left_by(self, error: BaseException) -> Part:
+        """Its code is left: tell why it rests, or let it rest for this."""
+        book = self._book
+        if isinstance(error, Stopped) and error.run_id == book.log.run_id:
             book.options.tell(str(error))
         elif book.state.status == RUNNING:  # the stop of a run within this one, too: that has told of itself alone
             yield from book.stop(reason_of(error), book.said(error))
-        if book.state.heard > self._heard_before:
-            book.log.store.drop_messages(book.log.lease, book.state.heard)
+        elif book.state.status == STOPPED:  # by another thread or task, which may have told nobody
+            book.options.tell(str(Stopped(book.log.run_id, book.state.stop_reason or "interrupted")))
 
     def _finish(self, names: set[str]) -> Part:
         book, state = self._book, self._book.state
