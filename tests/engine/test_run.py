@@ -503,8 +503,9 @@ def test_an_answer_that_comes_too_late_is_none(place):
     with pytest.raises(holdfast.Stopped, match="awaiting_answer"):
         ask()
     time.sleep(0.1)
-    with pytest.raises(AnswerLate):
+    with pytest.raises(AnswerLate) as late:
         ask()
+    assert "give it a `default`" in late.value.advice
     assert ask(default="no") == "no"
     assert kinds(place).count("question_expired") == 1
 

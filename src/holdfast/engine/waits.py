@@ -33,6 +33,7 @@ class AnswerLate(HoldfastError):
     """Nobody answered in time."""
 
     reason = "deadline_passed"
+    advice = "It cannot be answered any more: give it a `default`, or ask under another name, and resume."
 
     def __init__(self, question_id: str, text: str) -> None:
         super().__init__(f"Nobody answered {question_id} in time: {text:.120}")
