@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pty
+import signal
 import subprocess
 import sys
 from contextlib import closing
@@ -205,3 +206,34 @@ def test_a_terminal_that_is_gone_when_it_is_asked_has_not_answered(tmp_path):
         assert process.stdout.readline() == b"here\n"
         os.close(leader)
     assert process.returncode == stops.exit_code("awaiting_answer")
+
+
+AWAITED = """
+import asyncio, sys
+import holdfast
+
+async def main():
+    async with holdfast.arun("m", store=sys.argv[1], run_id="run-1") as run:
+        await asyncio.gather(run.ask("Publish?", ["yes", "no"]), asyncio.sleep(60))
+
+asyncio.run(main())
+"""
+
+
+def test_one_interrupt_ends_a_question_that_a_coroutine_asks(tmp_path):
+    """The first only cancels its task, which cannot hear of it while the terminal is read."""
+    leader, follower = pty.openpty()
+    words = [sys.executable, "-c", AWAITED, str(tmp_path / "holdfast.db")]
+    with subprocess.Popen(words, stdin=follower, stdout=follower, stderr=follower, env=CLEAN) as process:
+        os.close(follower)
+        shown = heard(leader)
+        while b"Publish?" not in shown:
+            shown += heard(leader)
+        process.send_signal(signal.SIGINT)
+        try:
+            assert process.wait(timeout=20) == -signal.SIGINT
+        finally:
+            process.kill()
+            os.close(leader)
+    with closing(app.open_store(str(tmp_path / "holdfast.db"))) as store:
+        assert [record.kind for record in store.read("run-1")] == ["run_started", "question_asked", "run_stopped"]

@@ -41,6 +41,12 @@ class AsyncBook(Book):
     def new_lock(self) -> Any:
         return asyncio.Lock()
 
+    def listener(self) -> Callable[[], bool]:
+        """Ctrl-C cancels a task instead of interrupting what it waits for."""
+        called, task = super().listener(), asyncio.current_task()
+        cancelled = 0 if task is None else task.cancelling()
+        return lambda: called() or (task is not None and task.cancelling() > cancelled)
+
     def record(self, *events: Event) -> Any:
         return self._or_why_not(self._together.record(self.log, *events))
 

@@ -233,6 +233,11 @@ class Book:
         self.wish = wish
         self.calls += 1
 
+    def listener(self) -> Callable[[], bool]:
+        """What says later whether somebody has called meanwhile."""
+        calls = self.calls
+        return lambda: self.calls != calls
+
     def boundary(self) -> Part:
         """Between two pieces of work: here a run stops if somebody wishes it."""
         wish = self.wish  # another thread may hear it meanwhile

@@ -91,7 +91,7 @@ class Waits:
         """
         book = self._book
         calls, known = book.calls, book.state.questions[question_id]
-        said = None if self._is_late(known) else self._said(known, calls)
+        said = None if self._is_late(known) else self._said(known)
         yield from book.boundary()
         yield from self.hear(book.log.store.messages(book.log.run_id, book.state.heard))
         known = book.state.questions[question_id]
@@ -104,11 +104,11 @@ class Waits:
         elif book.calls == calls:
             raise (yield from book.stop("awaiting_answer", f"question {question_id}", known.text, *known.choices))
 
-    def _said(self, known: QuestionState, calls: int) -> str | None:
+    def _said(self, known: QuestionState) -> str | None:
         """What somebody says now; None if nobody is there, time has run out, or somebody calls meanwhile."""
         book, prompt = self._book, self._book.options.prompt
         left = None if known.deadline is None else seconds_until(book.log.world.now(), known.deadline) + _GRACE
-        said = prompt(known.text, known.choices, left, lambda: book.calls != calls) if prompt is not None else None
+        said = prompt(known.text, known.choices, left, book.listener()) if prompt is not None else None
         if said is not None:
             check_text("An answer", said)
         return said
