@@ -195,12 +195,30 @@ def test_an_act_that_a_call_does_not_begin_leaves_no_open_effect(place, act):
         assert run.state.effects == {} and run.effect("mail", lambda: 1) == 1
 
 
+@pytest.mark.parametrize("probe", [later, one_by_one, partial(later)])
+def test_a_probe_that_a_call_does_not_begin_is_refused_before_it_is_needed(place, probe):
+    """After a crash it could not say what became of the effect, and a person would have to."""
+    with pytest.raises(UsageError, match="the probe of effect mail does nothing yet"), opened(place) as run:
+        run.effect("mail", lambda: 1, policy="once", probe=probe)
+    with opened(place) as run:
+        assert run.state.effects == {}
+
+
+@pytest.mark.parametrize("more", [{"probe": lambda: True}, {"z": 3}], ids=["a probe", "an argument"])
+def test_an_effect_that_brings_its_probe_and_arguments_is_given_no_others(place, tmp_path, more):
+    ready = FileWrite(str(tmp_path / "file"), b"x", before=None)
+    with pytest.raises(UsageError, match="brings its own arguments and probe"), opened(place) as run:
+        run.effect("write", ready, **more)
+    assert not (tmp_path / "file").exists()
+
+
 def test_a_run_of_coroutines_awaits_an_act_but_asks_no_generator(place):
     async def main():
         async with holdfast.arun("test-mission", store=place, run_id="run-1") as run:
             assert await run.effect("mail", later) == 1
             with pytest.raises(UsageError, match="does nothing yet"):
                 await run.effect("mails", one_by_one)
+            assert await run.effect("letters", later, policy="once", probe=later) == 1
 
     asyncio.run(main())
 

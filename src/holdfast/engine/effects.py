@@ -108,16 +108,17 @@ class Effects:
         probe: Callable[..., Any] | None,
     ) -> Deed:
         what, lent = f"effect {name}", policy == "transactional"  # its act is lent a way to run SQL
-        if isinstance(act, Ready):
-            arguments = act.arguments
-            check_plain(arguments)
-            work: Callable[..., Any] = act.act
-            look: Callable[..., Any] | None = act.probe
-            declared = None
-        else:
+        if not isinstance(act, Ready):
             arguments = forms.given(what, act, args, kwargs, lent)
             work, look, declared = act, probe, forms.declared_result(what, act)
-        self._check_begun(what, work)
+        elif args or kwargs or probe is not None:
+            raise UsageError(f"The {what} brings its own arguments and probe.", advice="Give it no others.")
+        else:
+            arguments = act.arguments
+            check_plain(arguments)
+            work, look, declared = act.act, act.probe, None
+        for part, called in (("act", work), ("probe", look)):
+            self._check_begun(f"the {part} of {what}", called)
         clean = self._book.log.redact.body(canonical(arguments))
         given = self._hash(name, arguments, clean)
         if lent and not isinstance(act, Ready):
@@ -158,11 +159,11 @@ class Effects:
         before = digest(self._book.log.redact.body(canonical(arguments)))
         return before if known is not None and known.arguments_hash == before else given
 
-    def _check_begun(self, what: str, work: Callable[..., Any]) -> None:
+    def _check_begun(self, what: str, work: Callable[..., Any] | None) -> None:
         """Its intent would be on record, and nobody could say what became of it, though nothing was done."""
         if not forms.is_begun_by_a_call(work, self._book.awaits):
             raise UsageError(
-                f"Calling the act of {what} does nothing yet: it is a coroutine or a generator.",
+                f"Calling {what} does nothing yet: it is a coroutine or a generator.",
                 advice="Give an ordinary function; for coroutines there is `async with holdfast.arun(...)`.",
             )
 
@@ -314,8 +315,7 @@ class Effects:
         if answer.settled_as == "not_done":
             yield partial(self._book.record, self._settled(deed, answer))
             return (yield from self._begin(deed))
-        found = yield from self._decided(deed, answer)
-        return self._receipt(deed, found)
+        return self._receipt(deed, (yield from self._decided(deed, answer)))
 
     def _after_error(self, deed: Deed, error: Exception) -> Part:
         """The act raised, which does not say that nothing was done. None: it is known not to be done."""

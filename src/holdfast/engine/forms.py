@@ -313,7 +313,7 @@ def check_call(what: str, call: partial[Any]) -> None:
         raise UsageError(f"{what} cannot be called with what it is given: {error}.") from None
 
 
-def is_begun_by_a_call(work: Callable[..., Any], awaited: bool) -> bool:
+def is_begun_by_a_call(work: Any, awaited: bool) -> bool:
     """Whether calling it does its work: a coroutine has to be `awaited`, and a generator to be asked for more."""
     code = getattr(_inner(work), "__code__", None)
     later = CO_GENERATOR | CO_ASYNC_GENERATOR | (0 if awaited else CO_COROUTINE)
