@@ -9,6 +9,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 
 import msgspec
 import pytest
@@ -447,6 +448,34 @@ def test_a_budget_of_attempts_is_counted_from_the_log(place):
         for n in range(5):
             run.step(f"s{n}", str, n)
     assert stop.value.reason == "budget_exhausted" and state_of(place).steps_done == 3
+
+
+def test_coroutines_that_begin_at_once_do_not_share_the_last_attempt(place):
+    begun = []
+
+    async def body():
+        async with holdfast.arun("m", store=place, run_id="run-1", budget=holdfast.Budget(attempts=3)) as run:
+            works = (partial(slow, number) for number in range(8))
+            await asyncio.gather(*(run.step(f"s{number}", work) for number, work in enumerate(works)))
+
+    async def slow(number):
+        begun.append(number)
+        await asyncio.sleep(0.1)
+
+    with pytest.raises(holdfast.Stopped, match="budget_exhausted"):
+        asyncio.run(body())
+    assert len(begun) == state_of(place).spent.attempts == 3
+
+
+def test_as_many_coroutines_begin_at_once_as_there_are_attempts(place):
+    async def body():
+        async with holdfast.arun("m", store=place, run_id="run-1", budget=holdfast.Budget(attempts=8)) as run:
+            given_up = asyncio.create_task(run.step("s", str))
+            await asyncio.sleep(0)
+            given_up.cancel()  # before it is written down
+            return await asyncio.gather(*(run.step(f"s{number}", str, number) for number in range(8)))
+
+    assert asyncio.run(body()) == [str(number) for number in range(8)]
 
 
 def test_tokens_and_money_are_counted_over_restarts(place):

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import partial
+from typing import Any
 
 from holdfast.core.errors import UsageError, shown
 from holdfast.core.events import BudgetSpent
@@ -32,6 +33,7 @@ class Budgets:
         self._ran_before = 0.0
         self._began = time.monotonic()
         self._heard = (0, self._began)  # up to which event the log was seen to come, and when
+        self._beginning: dict[str, int] = {}  # attempts that are being written down
         self.limited = any(limit is not None for limit in self._limits)
 
     def begin(self) -> None:
@@ -63,6 +65,19 @@ class Budgets:
                 raise (yield from self._book.stop("budget_exhausted", f"all {limit:g} {what} are used up"))
         if limits.seconds is not None and self.seconds() > limits.seconds:
             raise (yield from self._book.stop("timeout", f"{self.seconds():.1f} of {limits.seconds:g} seconds"))
+
+    def begin_attempt(self, name: str, attempt: int, announce: Callable[[], Any]) -> Part:
+        """Write down that it begins, if one is left: those of others that are on their way to the log are used up, too."""
+        with self._book.lock:
+            steps, beginning = self._book.state.steps, self._beginning
+            others = sum(one not in steps or steps[one].attempt < at for one, at in beginning.items())
+            yield from self.check(attempts=1 + others)
+            beginning[name] = attempt
+        try:
+            yield announce
+        finally:
+            with self._book.lock:
+                beginning.pop(name, None)
 
     def mark(self) -> Part:
         """Beside long work: that the run is still running, if its time is limited, for nobody would know it after a kill."""

@@ -216,10 +216,15 @@ class Steps:
 
     def _announce(self, going: Call) -> Part:
         """Its attempts are counted, so this one is written down before it begins."""
+
+        def announce() -> Any:
+            going.announced = True
+            return self._book.record(going.start(self._book.state.seq))
+
         if self._budgets.limited:
-            yield from self._budgets.check(attempts=1)
-        going.announced = True
-        yield partial(self._book.record, going.start(self._book.state.seq))
+            yield from self._budgets.begin_attempt(going.name, going.attempt, announce)
+        else:
+            yield announce
 
     def announce_long(self, seconds: float = LONG) -> Part:
         """Let others see what has been going on for a while."""
