@@ -691,6 +691,20 @@ def test_a_gate_blocks_coroutines_too(place):
     ]
 
 
+def test_coroutines_that_checkpoint_one_place_at_once_get_one_token(place):
+    conflicts = [holdfast.Conflict("workspace", "high", "two senses")]
+
+    async def body():
+        async with holdfast.arun("m", store=place, run_id="run-1") as run:
+            made = await asyncio.gather(*(run.checkpoint("post_gate") for _ in range(3)))
+            gates = (run.gate("pre_generation_gate", conflicts) for _ in range(3))
+            blocked = await asyncio.gather(*gates, return_exceptions=True)
+            return {one.retry_token for one in made}, {one.retry_token for one in blocked}
+
+    assert [len(tokens) for tokens in asyncio.run(body())] == [1, 1]
+    assert kinds(place).count("step_checkpointed") == 1 + 3  # a gate that blocks again records where it stands again
+
+
 def test_a_stop_in_one_coroutine_ends_the_run_in_all(place):
     async def body():
         async with holdfast.arun("m", store=place, run_id="run-1") as run:

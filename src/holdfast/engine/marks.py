@@ -6,6 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
+import msgspec
+
 from holdfast.core.canonical import digest
 from holdfast.core.checkpoint import BadCheckpoint, Conflict, ScopeRef, StepCheckpoint
 from holdfast.core.strictness import Strictness, effective_strictness
@@ -42,9 +44,6 @@ class Marks:
             scope_refs=_refs(scope_refs),
             cursor=cursor,
         )
-        known = self._made_before(wanted)
-        if known is not None:
-            return known
         record = partial(
             checkpoints.checkpoint,
             book.log,
@@ -56,7 +55,7 @@ class Marks:
             scope_refs=wanted.scope_refs,
             lifetime=lifetime,
         )
-        return (yield partial(book.alone, record))
+        return (yield partial(book.alone, lambda: self._made_before(wanted) or record()))
 
     def _still_good(self, step_id: str, cursor: str) -> StepCheckpoint | None:
         """The last checkpoint of a step, if it stands at the cursor and its token can still be used."""
@@ -84,7 +83,6 @@ class Marks:
     ) -> Part:
         book = self._book
         yield from book.boundary()
-        known = self._still_good(step_id or cursor, cursor)
         context = checkpoints.Context(
             mission_id=self._mission_id,
             step_id=step_id or cursor,
@@ -92,11 +90,13 @@ class Marks:
             strictness=self._strictness(strictness),
             scope_refs=_refs(scope_refs),
             cursor=cursor,
-            retry_token=known.retry_token if known else None,
         )
-        pass_or_block = partial(
-            checkpoints.gate, book.log, conflicts, context, new_token=book.options.new_token, lifetime=lifetime
-        )
+
+        def pass_or_block() -> None:
+            known = self._still_good(context.step_id, cursor)
+            asked = msgspec.structs.replace(context, retry_token=known.retry_token if known else None)
+            checkpoints.gate(book.log, conflicts, asked, new_token=book.options.new_token, lifetime=lifetime)
+
         yield partial(book.alone, pass_or_block)
 
     def _strictness(self, own: Strictness | None) -> Strictness:
