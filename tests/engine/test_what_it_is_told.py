@@ -195,6 +195,14 @@ def test_an_act_that_a_call_does_not_begin_leaves_no_open_effect(place, act):
         assert run.state.effects == {} and run.effect("mail", lambda: 1) == 1
 
 
+@pytest.mark.parametrize("work", [later, one_by_one, partial(later)])
+def test_a_step_that_a_call_does_not_begin_is_refused_before_it_runs(place, work):
+    with pytest.raises(UsageError, match="step mail does nothing yet"), opened(place) as run:
+        run.step("mail", work, retry=3)
+    with opened(place) as run:
+        assert run.state.steps == {}
+
+
 @pytest.mark.parametrize("probe", [later, one_by_one, partial(later)])
 def test_a_probe_that_a_call_does_not_begin_is_refused_before_it_is_needed(place, probe):
     """After a crash it could not say what became of the effect, and a person would have to."""
@@ -219,6 +227,9 @@ def test_a_run_of_coroutines_awaits_an_act_but_asks_no_generator(place):
             with pytest.raises(UsageError, match="does nothing yet"):
                 await run.effect("mails", one_by_one)
             assert await run.effect("letters", later, policy="once", probe=later) == 1
+            assert await run.step("one", later) == 1
+            with pytest.raises(UsageError, match="does nothing yet"):
+                await run.step("many", one_by_one)
 
     asyncio.run(main())
 

@@ -117,8 +117,11 @@ class Effects:
             arguments = act.arguments
             check_plain(arguments)
             work, look, declared = act.act, act.probe, None
-        for part, called in (("act", work), ("probe", look)):
-            self._check_begun(f"the {part} of {what}", called)
+        for part, called in (
+            ("act", work),
+            ("probe", look),
+        ):  # while nothing is on record of which nobody could say more
+            forms.check_begun(f"the {part} of {what}", called, self._book.awaits)
         clean = self._book.log.redact.body(canonical(arguments))
         given = self._hash(name, arguments, clean)
         if lent and not isinstance(act, Ready):
@@ -158,14 +161,6 @@ class Effects:
         known = self._book.state.effects.get(self._last.get(name, ""))
         before = digest(self._book.log.redact.body(canonical(arguments)))
         return before if known is not None and known.arguments_hash == before else given
-
-    def _check_begun(self, what: str, work: Callable[..., Any] | None) -> None:
-        """Its intent would be on record, and nobody could say what became of it, though nothing was done."""
-        if not forms.is_begun_by_a_call(work, self._book.awaits):
-            raise UsageError(
-                f"Calling {what} does nothing yet: it is a coroutine or a generator.",
-                advice="Give an ordinary function; for coroutines there is `async with holdfast.arun(...)`.",
-            )
 
     def _key(self, name: str, key: str | None, arguments: Any, given: str) -> str:
         if key is not None:

@@ -313,11 +313,15 @@ def check_call(what: str, call: partial[Any]) -> None:
         raise UsageError(f"{what} cannot be called with what it is given: {error}.") from None
 
 
-def is_begun_by_a_call(work: Any, awaited: bool) -> bool:
-    """Whether calling it does its work: a coroutine has to be `awaited`, and a generator to be asked for more."""
+def check_begun(what: str, work: Any, awaited: bool) -> None:
+    """Refuse what a call does not begin: a coroutine has to be `awaited`, and a generator to be asked for more."""
     code = getattr(_inner(work), "__code__", None)
     later = CO_GENERATOR | CO_ASYNC_GENERATOR | (0 if awaited else CO_COROUTINE)
-    return not (isinstance(code, CodeType) and code.co_flags & later)
+    if isinstance(code, CodeType) and code.co_flags & later:
+        raise UsageError(
+            f"Calling {what} does nothing yet: it is a coroutine or a generator.",
+            advice="Give an ordinary function; for coroutines there is `async with holdfast.arun(...)`.",
+        )
 
 
 # --- the code of a step

@@ -96,6 +96,7 @@ class Steps:
         known = self._book.claim(name, work, 2)  # called by a face of the run, which its code calls
         last = self._last
         if last[0] is not work and not (type(work) is MethodType is type(last[0]) and last[0] == work):
+            forms.check_begun(f"step {name}", work, self._book.awaits)
             last = self._last = (work, forms.shape_of(work))
         names, declared, code_hash = last[1]
         glance = None if kwargs else forms.at_a_glance(names, args)
