@@ -117,10 +117,7 @@ class Effects:
             arguments = act.arguments
             check_plain(arguments)
             work, look, declared = act.act, act.probe, None
-        for part, called in (
-            ("act", work),
-            ("probe", look),
-        ):  # while nothing is on record of which nobody could say more
+        for part, called in (("act", work), ("probe", look)):  # before an intent of which nobody could say more
             forms.check_begun(f"the {part} of {what}", called, self._book.awaits)
         clean = self._book.log.redact.body(canonical(arguments))
         given = self._hash(name, arguments, clean)
