@@ -8,7 +8,7 @@ import signal
 
 import pytest
 
-from tests.pipeline.kit import QUICK, SPEC, TWO, build, carrying, end, is_stop, report, wait_for, write
+from tests.pipeline.kit import NOTHING, QUICK, SPEC, TWO, build, carrying, end, is_stop, report, wait_for, write
 from tests.pipeline.test_truth import cut_off, shell
 
 TASKS = f"specs/active/{SPEC}/tasks.yaml"
@@ -130,6 +130,22 @@ def test_a_task_whose_work_tree_is_gone_is_done_again_and_only_after_a_stop(tmp_
     assert (project.starts("implement/T1"), project.starts("implement/T2")) == (2, 2)
     assert project.git("show", "HEAD:kit/words.py") == "WORDS = 1\n"
     assert project.git("show", "HEAD:kit/mean.py") == "MEAN = 1\n"
+
+
+def test_work_that_was_cut_off_in_a_tree_that_is_gone_does_not_stay_open(tmp_path):
+    tests = [write("tests/test_any.py", NOTHING), report(test_files=["tests/test_any.py"])]
+    acts = {"test/T1": tests, "test/T2": tests, "implement/T1": [[HALF, LONG], DONE], "implement/T2": OTHER}
+    project = build(tmp_path, TWO, acts, ('phases = ["test", "implement", "review"]',))
+    process = project.start("run", SPEC, "--yes")
+    wait_for(lambda: project.acts("implement/T1", "half") and project.ended("batch-1/T2/implement"))
+    cut_off(project, process)
+    shutil.rmtree(tree_of(project, "1"))
+    is_stop(project, project.resume(), "insufficient_evidence")
+    answer = project.resume()
+    assert answer.code == 0, answer
+    settled = [one for one in project.events() if type(one).__name__ == "EffectSettled"]
+    assert {one.settled_as for one in settled} == {"not_done"} and "its work tree is gone" in settled[0].evidence
+    assert project.starts("implement/T1") == 2 and project.starts("implement/T2") == 1
 
 
 def test_a_work_tree_that_is_damaged_and_then_moved_away_is_no_end(tmp_path):

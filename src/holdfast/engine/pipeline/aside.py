@@ -19,7 +19,7 @@ from holdfast.engine.pipeline import trees
 from holdfast.engine.pipeline.desk import CutShort, Desk, Halt, label, step_name
 from holdfast.engine.pipeline.stage import Dispatch, Order
 
-_STAGE = rf"({'|'.join(trees.PHASES)})(?:, tree \d+)?(?: \(\d+\))?"  # what the names of a task's stages end with
+_STAGE = rf"({'|'.join(trees.PHASES)})(, tree \d+)?(?: \(\d+\))?"  # what the names of a task's stages end with
 _WHAT_NEXT = "put tasks.yaml right, or resume the run to leave that out; what was changed for it stays"
 
 
@@ -73,19 +73,40 @@ def _give_up(desk: Desk, batch: Mapping[str, Any], task: Mapping[str, Any], base
     if batch["parallel"]:
         place = f"{desk.parts.ground.path(trees.tree_name(batch, task))}, and what was merged of it before in {place}"
     desk.note(f"{name}: {task['id']} is left out; what was changed for it stays in {place}")
-    stages = re.compile(re.escape(f"{name}/{step_name(task['id'])}/") + _STAGE)
+    _end(desk, batch, task, base, _GivenUp)
+
+
+def leave_lost(desk: Desk, batch: Mapping[str, Any], base: str) -> None:
+    """Find out the same of work in a tree that is gone: what is done anew has another name, so nobody else would."""
+    for task in batch["tasks"]:
+        if living := trees.tree_words(desk, batch, task):
+            _end(desk, batch, task, base, _Lost, living)
+
+
+def _end(
+    desk: Desk,
+    batch: Mapping[str, Any],
+    task: Mapping[str, Any],
+    base: str,
+    how: type[_GivenUp],
+    living: str | None = None,
+) -> None:
+    """Nothing of the stages of a task stays open or waits, but for those in the tree that is worked in now."""
+    stages = re.compile(re.escape(f"{label(batch)}/{step_name(task['id'])}/") + _STAGE)
     for sleep, until in list(desk.run.state.sleeps.items()):
-        if until is not None and stages.fullmatch(sleep.rpartition("/")[0]):
+        found = stages.fullmatch(sleep.rpartition("/")[0])
+        if until is not None and found and (found[2] or "") != living:
             desk.run.sleep(0.0, name=sleep)
     for known in list(desk.run.state.effects.values()):
-        if known.status in OPEN and (found := stages.fullmatch(known.step_id)):
+        found = stages.fullmatch(known.step_id)
+        if known.status in OPEN and found and (found[2] or "") != living:
             kind = next(kind for kind in trees.PHASES if kind == found[1])
-            _settle(desk, _order(desk, batch, task, base, kind, known.step_id))
+            _settle(desk, how(desk, _order(desk, batch, task, base, kind, known.step_id)), known.step_id)
 
 
-def _settle(desk: Desk, order: Order) -> None:
+def _settle(desk: Desk, dispatch: _GivenUp, name: str) -> None:
     try:
-        desk.run.effect(order.name, _GivenUp(desk, order))
+        desk.run.effect(name, dispatch)
     except _SetAside:
         return
 
@@ -109,5 +130,14 @@ class _SetAside(CutShort):
 
 
 class _GivenUp(Dispatch):
+    why = "its task was set aside, and nobody was asked to go on with it"
+
     def act(self, key: str) -> dict[str, Any]:
-        raise _SetAside("user_stopped", "its task was set aside, and nobody was asked to go on with it")
+        raise _SetAside("user_stopped", self.why)
+
+
+class _Lost(_GivenUp):
+    why = "its work tree is gone, and its task is begun anew in another one"
+
+    def edits(self) -> str:
+        return "its work tree is gone, and what was done in it"

@@ -377,8 +377,10 @@ class Dispatch:
         if left.report is not None:
             answered = Answered(left.agent, left.report, session=left.session, output=left.output)
             return Answer("done", "its report was delivered", self._receipt(answered))
-        changed = desk.parts.ground.changed(order.cwd(), order.since())
-        more = f" and {len(changed) - _SHOWN} more" if len(changed) > _SHOWN else ""
-        edits = f"{', '.join(changed[:_SHOWN])}{more} changed and are kept" if changed else "no file changed"
-        kept = self._tries.note_left(left)
+        edits, kept = self.edits(), self._tries.note_left(left)
         return Answer("not_done", "; ".join(("no report was delivered", edits, *left.evidence, *kept)))
+
+    def edits(self) -> str:
+        changed = self._desk.parts.ground.changed(self._order.cwd(), self._order.since())
+        more = f" and {len(changed) - _SHOWN} more" if len(changed) > _SHOWN else ""
+        return f"{', '.join(changed[:_SHOWN])}{more} changed and are kept" if changed else "no file changed"

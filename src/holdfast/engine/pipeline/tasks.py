@@ -16,7 +16,7 @@ from holdfast.core.briefs import Brief, Work
 from holdfast.core.errors import HoldfastError
 from holdfast.core.named import NamedTuple
 from holdfast.core.reports import ImplementerReport, Kind, Report, TesterReport
-from holdfast.engine.pipeline import stage, trees
+from holdfast.engine.pipeline import aside, stage, trees
 from holdfast.engine.pipeline.desk import CutShort, Desk, Halt, first_of, label, step_name
 from holdfast.engine.pipeline.stage import Order
 from holdfast.engine.pipeline.trees import PHASES, stage_name, tree_name
@@ -154,6 +154,7 @@ def _side_by_side(desk: Desk, batch: Mapping[str, Any], base: str, begun: str | 
     tasks, failed, name = batch["tasks"], threading.Event(), f"{label(batch)}/merge"
     if not desk.knew(name):
         trees.check_there(desk, batch)
+        aside.leave_lost(desk, batch, base)
     jobs = [partial(_in_own_tree, desk, batch, task, base, failed, claims) for task in tasks]
     failures = together(desk, jobs, "holdfast-task", desk.settings.run.parallel)
     if failure := first_of(failures):

@@ -44,9 +44,12 @@ def own_files(desk: Desk) -> list[str]:
 
 def stage_name(desk: Desk, batch: Mapping[str, Any], task: Mapping[str, Any], kind: Kind) -> str:
     """The name of a task's stage. What was done in a tree that is gone has another name than what is done after that."""
+    return f"{label(batch)}/{step_name(task['id'])}/{kind}{tree_words(desk, batch, task)}"
+
+
+def tree_words(desk: Desk, batch: Mapping[str, Any], task: Mapping[str, Any]) -> str:
     lost = len(_lost(desk, batch, task)[0])
-    name = f"{label(batch)}/{step_name(task['id'])}/{kind}"
-    return f"{name}, tree {lost + 1}" if lost else name
+    return f", tree {lost + 1}" if lost else ""
 
 
 def _lost(desk: Desk, batch: Mapping[str, Any], task: Mapping[str, Any]) -> tuple[list[Any], str]:
