@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import shutil
 
 import pytest
 
 from holdfast.adapters.git.merging import MergeConflict, merge
+from holdfast.adapters.git.trees import TreeRefused
 from holdfast.adapters.ground import put_away
 from tests.adapters.git_kit import Kit
 from tests.adapters.test_merging import side
@@ -73,6 +75,41 @@ def test_whether_a_tree_stands(kit):
     assert tasks.standing("T1") == "open"
     os.rename(path, kit.top.parent / "away")
     assert tasks.standing("T1") == "gone"
+
+
+def test_a_tree_goes_along_when_the_repository_is_moved(kit):
+    tasks, base = ready(kit), head(kit)
+    (kit.top / ".venv").mkdir()
+    path = tasks.open("T1", base)
+    tasks.link("T1", [".venv"])
+    put(path, "made.txt", "made\n")
+    kit.top = kit.top.rename(kit.top.with_name("moved to"))
+    tasks = trees_of(kit)
+    assert tasks.standing("T1") == "open"
+    path = tasks.open("T1", base)
+    assert path.startswith(str(kit.top))
+    assert kit.git("status", "--short", at=path).split() == ["??", "made.txt"]
+    assert tasks.link("T1", [".venv"]) == [".venv"] and os.path.isdir(os.path.join(path, ".venv"))
+    assert kit.git("show", f"{tasks.collect('T1')}:made.txt") == "made"
+    assert tasks.close("T1") is None and len(kit.git("worktree", "list").splitlines()) == 1
+
+
+def test_a_tree_of_a_repository_that_was_copied_stays_that_of_the_other(kit):
+    tasks, base = ready(kit), head(kit)
+    path = tasks.open("T1", base)
+    shutil.copytree(kit.top, kit.top.with_name("copy"), symlinks=True)
+    kit.top = kit.top.with_name("copy")
+    with pytest.raises(TreeRefused, match="is at"):
+        trees_of(kit).open("T1", base)
+    assert tasks.open("T1", base) == path and tasks.standing("T1") == "open"
+
+
+def test_where_a_moved_repository_lacks_the_tree_it_is_gone_and_made_anew(kit):
+    tasks, base = ready(kit), head(kit)
+    shutil.rmtree(tasks.open("T1", base))
+    kit.top = kit.top.rename(kit.top.with_name("moved to"))
+    tasks = trees_of(kit)
+    assert tasks.standing("T1") == "gone" and os.path.isdir(tasks.open("T1", base))
 
 
 def test_put_away_keeps_work_and_leaves_what_no_commit_can_hold(kit):

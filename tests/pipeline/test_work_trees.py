@@ -148,6 +148,17 @@ def test_work_that_was_cut_off_in_a_tree_that_is_gone_does_not_stay_open(tmp_pat
     assert project.starts("implement/T1") == 2 and project.starts("implement/T2") == 1
 
 
+def test_a_repository_that_was_moved_goes_on_in_the_trees_of_its_tasks(tmp_path):
+    acts = {"implement/T1": DONE, "implement/T2": [[HALF, LONG], OTHER]}
+    project = build(tmp_path, TWO, acts, QUICK)
+    cut_off_with_one_done(project)
+    project.top = project.top.rename(project.top.with_name("moved to"))
+    answer = project.resume()
+    assert answer.code == 0, answer
+    assert (project.starts("implement/T1"), project.starts("implement/T2")) == (1, 2)
+    assert "kit/half.py" in project.git("show", "--stat", "HEAD")
+
+
 def test_a_work_tree_that_is_damaged_and_then_moved_away_is_no_end(tmp_path):
     away = [DONE[0], shell("mv .git ../git"), DONE[1]]
     project = build(tmp_path, TWO, {"implement/T1": [away, DONE]}, QUICK)

@@ -15,7 +15,7 @@ from typing import Literal
 
 import msgspec
 
-from holdfast.adapters.git import task_record
+from holdfast.adapters.git import task_moved, task_record
 from holdfast.adapters.git.content import Content, content_of, looking
 from holdfast.adapters.git.guarding import changed_behind, undo
 from holdfast.adapters.git.history_log import wide
@@ -88,6 +88,9 @@ class TaskTrees:
     def path_of(self, name: str) -> str:
         return os.path.join(self.folder, check_name(name, "The name of the task"))
 
+    def _read(self, records: Folder, name: str) -> Record | None:
+        return task_moved.read(records, name, self.path_of(name), self.git)
+
     @contextmanager
     def _turn(self) -> Iterator[tuple[Folder, Git]]:
         """One at a time for each run, and until the last git of one that was killed has ended."""
@@ -108,7 +111,7 @@ class TaskTrees:
         """The work tree of a task, at commit `base`. One that is there already is given back with all its edits."""
         path, base = self.path_of(name), check_id(base)
         with self._turn() as (records, git):
-            record = task_record.read(records, name)
+            record = self._read(records, name)
             if record is None or record.base != base:
                 base = self.git.commit_of(base)
             if record is None:
@@ -127,7 +130,7 @@ class TaskTrees:
     def standing(self, name: str) -> Literal["open", "gone", "none"]:
         """Whether the work tree was given to somebody, and something is still in its place."""
         with self._turn() as (records, _):
-            record = task_record.read(records, name)
+            record = self._read(records, name)
         if record is None or record.state != "open":
             return "none"
         return "open" if os.path.lexists(record.path) else "gone"
@@ -171,7 +174,7 @@ class TaskTrees:
             inside.replace(f"holdfast-{self.run_id}-{os.path.basename(path)}", b"", None)
 
     def _opened(self, records: Folder, name: str) -> Record:
-        record = task_record.read(records, check_name(name, "The name of the task"))
+        record = self._read(records, check_name(name, "The name of the task"))
         if record is None or record.state != "open":
             raise NotFound("open work tree of task", name)
         self._check(record, record.base)
@@ -267,7 +270,7 @@ class TaskTrees:
         """
         path = self.path_of(name)
         with self._turn() as (records, git):
-            record = task_record.read(records, name)
+            record = self._read(records, name)
             if record is None:
                 if os.path.lexists(path):
                     raise TreeRefused(f"{path} is not a work tree of run {self.run_id}, so it is not removed.")
@@ -331,7 +334,7 @@ class TaskTrees:
     def left(self) -> list[Left]:
         """The work trees of this run that were not closed."""
         with self._turn() as (records, _):
-            found = [task_record.read(records, name) for name in task_record.names(records)]
+            found = [self._read(records, name) for name in task_record.names(records)]
         return [Left(one.name, os.fsdecode(one.path), _why(one)) for one in found if one]
 
     # --- refs
