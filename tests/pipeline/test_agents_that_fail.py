@@ -152,6 +152,15 @@ def test_a_report_file_that_cannot_be_read_is_kept_and_the_stop_says_what_was_wr
     assert (verified.code, verified.data.get("findings", [])) == (0, [])
 
 
+def test_a_folder_where_the_report_belongs_is_no_end(tmp_path):
+    folder = {"do": "run", "argv": ["sh", "-c", 'mkdir -p "$HOLDFAST_REPORT" && touch "$HOLDFAST_REPORT/mine"']}
+    project = one(tmp_path, [DONE[0], folder], DONE)
+    assert project.run().code == 0
+    assert project.starts("implement/T1") == 2
+    (kept,) = (project.top / ".holdfast" / "runs").glob("*/stages/*/report.json.*/mine")
+    assert kept.parent.is_dir()
+
+
 def test_a_report_file_that_is_asked_for_again_is_in_the_receipt(tmp_path):
     project = one(tmp_path, [DONE[0], BROKEN], DONE)
     assert project.run().code == 0

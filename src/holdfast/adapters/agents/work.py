@@ -105,12 +105,19 @@ def _prepare(work: Work, note: Note, document: str, fed: bytes | None) -> None:
     os.makedirs(work.folder, 0o700, exist_ok=True)
     for path in (work.report_path, os.path.join(work.folder, OUTPUT), document):
         if os.path.dirname(path) == work.folder:
-            with suppress(FileNotFoundError):
-                os.unlink(path)
+            _clear(path)
     prompt = work.prompt.encode("utf-8", "replace")
     if prompt != fed:  # what it is fed is put there anyway
         processes.put(work.folder, PROMPT, prompt, durable=False)
     note_down(work.folder, note)
+
+
+def _clear(path: str) -> None:
+    """An agent may have made a folder where its report belongs; what is in that stays, under a name that is free."""
+    if os.path.isdir(path) and not os.path.islink(path):
+        os.rename(path, f"{path}.{system.new_run_id()}")
+    with suppress(FileNotFoundError):
+        os.unlink(path)
 
 
 def _done(outcome: Outcome, said: Said, work: Work, redactor: Redactor) -> Done:
