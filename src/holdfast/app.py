@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 from holdfast import config
 from holdfast.adapters import system
-from holdfast.core.errors import HoldfastError, NotFound, UsageError
-from holdfast.core.ids import SPEC, check_id
+from holdfast.core.errors import HoldfastError, InvalidId, NotFound, UsageError
+from holdfast.core.ids import SPEC, check_id, mission_of_spec
 from holdfast.core.values import Head
 from holdfast.stores.sqlite import SqliteStore
 
@@ -103,9 +103,10 @@ def newest_run(store: Store, text: str) -> Head:
     """The run that `find_run` finds; else the newest one of the mission or spec that is called `text`."""
     try:
         return find_run(store, text)
-    except NotFound:
+    except (NotFound, InvalidId):
+        meant = (text, SPEC + text, mission_of_spec(text))
         for head in store.heads():
-            if head.projection.mission_id in (text, SPEC + text):
+            if head.projection.mission_id in meant:
                 return head
         raise
 

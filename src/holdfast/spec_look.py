@@ -15,10 +15,9 @@ from holdfast.adapters.ground import around
 from holdfast.adapters.specs import SpecFolder, find, named
 from holdfast.adapters.specs.reader import CHECKPOINT
 from holdfast.core.batches import Batch, held, held_said, plan
-from holdfast.core.canonical import digest
 from holdfast.core.drift import Policy
 from holdfast.core.errors import HoldfastError, NotFound
-from holdfast.core.ids import SPEC, is_id
+from holdfast.core.ids import SPEC, mission_of_spec
 from holdfast.core.named import NamedTuple
 from holdfast.core.shapes import FINISHED, RunState
 from holdfast.core.spec import Checkpoint, Problem, Spec, SpecError, age, batches_behind, newest, refuse
@@ -236,13 +235,7 @@ def run_to_go_on_with(store: Store, mission_id: str, top: str, path: str) -> str
 
 
 def mission_of(folder: SpecFolder) -> str:
-    """A mission id for a spec: its name where that can be one, else with what makes it unique."""
-    name = os.path.basename(folder.path.rstrip("/"))
-    plain = "".join(letter if letter.isascii() and letter.isalnum() else "-" for letter in name.lower()).strip("-")
-    mission = f"{SPEC}{plain or 'spec'}"
-    if name == plain and is_id(mission):
-        return mission
-    return f"{SPEC}{plain[:40] or 'spec'}-{digest(name.encode('utf-8', 'surrogateescape'))[:8]}"
+    return mission_of_spec(os.path.basename(folder.path.rstrip("/")))
 
 
 def state_of(store: Store, run_id: str) -> RunState | None:

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from contextlib import closing
 
+import pytest
+
 from holdfast import app
 from holdfast.core.events import RunStopped, StepFailed, StepStarted
+from holdfast.core.ids import mission_of_spec
 from holdfast.core.stops import exit_code
 from tests.cli.test_reads_never_write import picture
 
@@ -69,3 +72,11 @@ def test_a_mission_or_a_spec_is_named_for_its_newest_run(holdfast):
     assert holdfast("cancel", "auth", "--json").data
     assert holdfast("show", "a-3", "--json").data["state"]["stop_reason"] == "cancelled"
     assert holdfast("log", "nobody").code == exit_code("not_found")
+
+
+@pytest.mark.parametrize("name", ["my spec", "Auth", "spec.x", "é", "~", "a" * 80])
+def test_a_spec_is_named_as_its_folder_is_called(holdfast, name):
+    with closing(app.open_store(str(holdfast.place))) as store:
+        app.start_run(store, mission_of_spec(name), run_id="a-1").close()
+    assert holdfast("show", name, "--json").data["run"]["run_id"] == "a-1"
+    assert holdfast("show", f"{name}/", "--json").data["error"]["reason"] == "bad_input"
