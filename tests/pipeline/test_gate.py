@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.core.events import EffectStarted, StepFinished
-from tests.pipeline.kit import CHAIN, ONE, QUICK, SPEC, TWO, build, is_stop, report, review, wait_for, write
+from tests.pipeline.kit import CHAIN, ONE, QUICK, SPEC, TWO, build, carrying, is_stop, report, review, wait_for, write
 
 HIGH = {"severity": "high", "location": "kit/words.py:1", "description": "It is wrong"}
 MEDIUM = {"severity": "medium", "location": "kit/words.py:2", "description": "It could be shorter", "task": "T1"}
@@ -152,6 +152,20 @@ def test_a_kill_among_reviewers_asks_only_the_one_that_had_not_delivered(tmp_pat
     process.communicate()
     assert project.resume().code == 0
     assert (project.starts("review/batch-1/1"), project.starts("review/batch-1/1", "second")) == (2, 1)
+
+
+def test_a_reviewer_that_was_cut_off_and_is_named_no_more_leaves_nothing_open(tmp_path):
+    acts = {"implement/T1": IMPLEMENTED, "review/batch-1/1": [{"do": "sleep", "seconds": 60}]}
+    project = build(tmp_path, ONE, acts, QUICK, others={"second": {}})
+    process = project.start("run", "text-kit", "--yes")
+    wait_for(lambda: project.starts("review/batch-1/1"))
+    process.kill()
+    process.communicate()
+    project.write("holdfast.toml", project.read("holdfast.toml").replace("[run]", '[run]\nreviewers = ["second"]', 1))
+    answer = project.resume()
+    assert answer.code == 0, answer
+    assert (project.starts("review/batch-1/1"), project.starts("review/batch-1/1", "second")) == (1, 1)
+    assert not carrying(project.run_id)
 
 
 def test_a_review_that_somebody_settled_by_hand_is_asked_for_again(tmp_path):

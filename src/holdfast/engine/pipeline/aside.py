@@ -17,7 +17,7 @@ from holdfast.core.shapes import OPEN
 from holdfast.core.spec import ASIDE, HELD, refuse
 from holdfast.engine.pipeline import trees
 from holdfast.engine.pipeline.desk import CutShort, Desk, Halt, label, step_name
-from holdfast.engine.pipeline.stage import Dispatch, Order
+from holdfast.engine.pipeline.stage import Dispatch, Order, keep_output
 
 _STAGE = rf"({'|'.join(trees.PHASES)})(, tree \d+)?(?: \(\d+\))?"  # what the names of a task's stages end with
 _WHAT_NEXT = "put tasks.yaml right, or resume the run to leave that out; what was changed for it stays"
@@ -104,6 +104,12 @@ def _end(
             _settle(desk, how(desk, _order(desk, batch, task, base, kind, known.step_id)), known.step_id)
 
 
+def leave_review(desk: Desk, order: Order) -> None:
+    """Nobody goes on with the review of one who was cut off, and whom nobody names any more."""
+    keep_output(desk, order)
+    _settle(desk, _Unasked(desk, order), order.name)
+
+
 def _settle(desk: Desk, dispatch: _GivenUp, name: str) -> None:
     try:
         desk.run.effect(name, dispatch)
@@ -134,6 +140,10 @@ class _GivenUp(Dispatch):
 
     def act(self, key: str) -> dict[str, Any]:
         raise _SetAside("user_stopped", self.why)
+
+
+class _Unasked(_GivenUp):
+    why = "its agent was cut off and is no reviewer any more"
 
 
 class _Lost(_GivenUp):

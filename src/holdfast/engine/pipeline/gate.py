@@ -20,7 +20,8 @@ from holdfast.core.errors import HoldfastError
 from holdfast.core.named import NamedTuple
 from holdfast.core.reports import ReviewerReport
 from holdfast.core.review import Finding, Judgement, fingerprint, judge
-from holdfast.engine.pipeline import stage
+from holdfast.core.shapes import OPEN
+from holdfast.engine.pipeline import aside, stage
 from holdfast.engine.pipeline.batches import FINAL
 from holdfast.engine.pipeline.desk import CutShort, Desk, Halt, Moment, first_of, label
 from holdfast.engine.pipeline.stage import Order
@@ -155,6 +156,7 @@ class Gate:
 
     def _reviewed(self, number: int, todo: Sequence[str]) -> tuple[Judgement, list[str]]:
         """What was found, and by whom it was looked for."""
+        self._leave_others(number, todo)
         if not todo:
             return Judgement(), []
         desk = self._desk
@@ -185,8 +187,21 @@ class Gate:
             )
             self._desk.note(f"{self._name('review', number)}: {said}")
 
+    def _leave_others(self, number: int, todo: Sequence[str]) -> None:
+        """Those who were cut off while they reviewed, and are no reviewers any more since the settings changed."""
+        home = f"{self._name('review', number)}/"
+        for known in list(self._desk.run.state.effects.values()):
+            who = known.step_id.removeprefix(home)
+            if known.status in OPEN and who != known.step_id and who.partition(" (")[0] not in todo:
+                aside.leave_review(self._desk, self._order(number, who))
+
     def _review(self, number: int, reviewer: str, into: dict[str, ReviewerReport]) -> None:
-        order = Order(
+        report = stage.done(self._desk, self._order(number, reviewer))
+        assert isinstance(report, ReviewerReport)
+        into[reviewer] = report
+
+    def _order(self, number: int, reviewer: str) -> Order:
+        return Order(
             name=f"{self._name('review', number)}/{reviewer}",
             kind="review",
             batch=str(self._batch["number"]),
@@ -196,9 +211,6 @@ class Gate:
             since=lambda: self._since,
             work=self._to_review,
         )
-        report = stage.done(self._desk, order)
-        assert isinstance(report, ReviewerReport)
-        into[reviewer] = report
 
     def _to_review(self) -> Work:
         changes = self._desk.parts.ground.diff(self._desk.parts.ground.top, self._since, _DIFF)

@@ -110,7 +110,7 @@ def _once(desk: Desk, order: Order) -> Report | None:
     if desk.settings.run.on_interrupted == "ask" and order.mutates and desk.was_open(order.name):
         _ask_first(desk, order)
     if not order.mutates and desk.was_open(order.name):
-        _keep_output(desk, order)
+        keep_output(desk, order)
     receipt: dict[str, Any] | None = desk.run.effect(order.name, Dispatch(desk, order))
     if receipt is None:
         return _settled(desk, order)
@@ -124,7 +124,7 @@ def _unchanged(report: Report) -> Report:
     return msgspec.structs.replace(report, status="no_changes_needed", blocked_reason=said)
 
 
-def _keep_output(desk: Desk, order: Order) -> None:
+def keep_output(desk: Desk, order: Order) -> None:
     """What a reviewer had said when it was cut off; of those who change files, the probe keeps it."""
     left = desk.parts.agents.left(_key_of(desk, order), order.kind)
     if left.report is None:
