@@ -110,6 +110,7 @@ def test_where_a_moved_repository_lacks_the_tree_it_is_gone_and_made_anew(kit):
     kit.top = kit.top.rename(kit.top.with_name("moved to"))
     tasks = trees_of(kit)
     assert tasks.standing("T1") == "gone" and os.path.isdir(tasks.open("T1", base))
+    assert tasks.close("T1") is None and len(kit.git("worktree", "list").splitlines()) == 1
 
 
 def test_put_away_keeps_work_and_leaves_what_no_commit_can_hold(kit):
