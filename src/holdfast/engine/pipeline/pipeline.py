@@ -158,7 +158,11 @@ def _left(desk: Desk) -> list[str]:
     What was there before the run, outside of its scope, is not committed.
     """
     ground, outside = desk.parts.ground, desk.repo.check_scope()
-    differing = [path for path in ground.uncommitted(ground.top) if path not in outside]
+    uncommitted = ground.uncommitted(ground.top)
+    differing = [path for path in uncommitted if path not in outside]
+    if beyond := [path for path in uncommitted if path in outside]:
+        said = "was there when the scope was set, is outside of it, and is in no commit of this run"
+        desk.note(f"batch-{FINAL}: {trees.listed(beyond)} {said}")
     changed = [path for path in differing if not path.endswith("/")]
     if changed:
         desk.note(
