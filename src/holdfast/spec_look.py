@@ -115,9 +115,11 @@ def is_there(text: str) -> bool:
 
 def is_begun(text: str) -> bool:
     """Whether this names a spec of which a checkpoint tells. Raises NotFound for a spec that has none: it never ran;
-    and SpecError where nobody can read it."""
+    and SpecError where nobody can read it, or several are called so."""
     try:
         folder = named(around(os.getcwd(), config.environment()).top, text)
+    except SpecError:
+        raise
     except HoldfastError:
         return False
     spec = folder.read()

@@ -121,6 +121,8 @@ def test_specs_of_one_name_at_two_places_are_two(tmp_path):
     for name in ("tasks.yaml", "dependencies.yaml"):
         project.write(f"scopes/{SPEC}/{name}", project.read(f"specs/active/{SPEC}/{name}"))
     project.commit()
+    answer = project.resume()
+    assert answer.code == 65 and "There are 2 specs called" in answer.err and "Give the path of one." in answer.err
     assert project.holdfast("run", f"scopes/{SPEC}", "--yes").code == 0
     assert len(project.run_ids()) == 2
 
