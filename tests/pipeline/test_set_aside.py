@@ -79,6 +79,26 @@ def test_work_that_was_cut_off_is_settled_and_nobody_goes_on_with_it(tmp_path, p
     assert [path for path in project.top.rglob("kit/count.py") if path.read_text() == HALF["text"]]
 
 
+@pytest.mark.parametrize("phase", ["review", "fix"])
+def test_a_review_or_fix_that_was_cut_off_of_a_task_that_is_left_out_does_not_stay_open(tmp_path, phase):
+    high = {"severity": "high", "location": "kit/count.py:1", "description": "It is wrong"}
+    acts = {
+        "implement/T1": WORDS,
+        "implement/T3": COUNT,
+        "review/batch-2/1": [review(high)],
+        f"{phase}/batch-2/1": [HALF, LONG],
+    }
+    project = build(tmp_path, CHAIN, acts, QUICK)
+    process = project.start("run", SPEC, "--yes")
+    wait_for(lambda: project.acts(f"{phase}/batch-2/1", "write"))
+    cut_off(project, process)
+    drop(project, "T3")
+    is_stop(project, project.resume(), "insufficient_evidence")
+    answer = project.resume()
+    assert answer.code == 0, answer
+    assert project.starts(f"{phase}/batch-2/1") == 1
+
+
 def test_a_task_whose_id_begins_like_that_of_another_leaves_it_alone(tmp_path):
     spec = {"T1": ("kit/words.py", ()), "T1/implement": ("kit/mean.py", ())}
     done = [write("kit/mean.py", "MEAN = 1\n"), report(implementation_files=["kit/mean.py"])]

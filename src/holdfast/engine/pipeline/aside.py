@@ -20,6 +20,7 @@ from holdfast.engine.pipeline.desk import CutShort, Desk, Halt, label, step_name
 from holdfast.engine.pipeline.stage import Dispatch, Order, keep_output
 
 _STAGE = rf"({'|'.join(trees.PHASES)})(, tree \d+)?(?: \(\d+\))?"  # what the names of a task's stages end with
+_GATE = r"(review|fix)-(\d+)(?:/.*)?(?: \(\d+\))?"
 _WHAT_NEXT = "put tasks.yaml right, or resume the run to leave that out; what was changed for it stays"
 
 
@@ -104,10 +105,36 @@ def _end(
             _settle(desk, how(desk, _order(desk, batch, task, base, kind, known.step_id)), known.step_id)
 
 
-def leave_review(desk: Desk, order: Order) -> None:
+def leave_review(desk: Desk, order: Order, how: type[_GivenUp] | None = None) -> None:
     """Nobody goes on with the review of one who was cut off, and whom nobody names any more."""
     keep_output(desk, order)
-    _settle(desk, _Unasked(desk, order), order.name)
+    _settle(desk, (how or _Unasked)(desk, order), order.name)
+
+
+def leave_gate(desk: Desk, batch: Mapping[str, Any], base: str) -> None:
+    """The same of reviews and fixes of a batch of which nothing is left: nobody comes by there again."""
+    gate = re.compile(re.escape(f"{label(batch)}/") + _GATE)
+    for known in list(desk.run.state.effects.values()):
+        if known.status in OPEN and (found := gate.fullmatch(known.step_id)):
+            order = _gate_order(desk, batch, base, known.step_id, found[1], found[2])
+            if order.mutates:
+                _settle(desk, _GivenUp(desk, order), order.name)
+            else:
+                leave_review(desk, order, _GivenUp)
+
+
+def _gate_order(desk: Desk, batch: Mapping[str, Any], base: str, name: str, kind: str, number: str) -> Order:
+    begun = partial(desk.snapshot, f"before {label(batch)}/{kind}-{number}")
+    return Order(
+        name=name,
+        kind="fix" if kind == "fix" else "review",
+        batch=str(batch["number"]),
+        task=f"{label(batch)}/{number}",
+        agents=(),
+        cwd=lambda: desk.parts.ground.top,
+        since=begun if kind == "fix" else lambda: base,
+        work=lambda: Work("fix", batch["spec"], []),
+    )
 
 
 def _settle(desk: Desk, dispatch: _GivenUp, name: str) -> None:

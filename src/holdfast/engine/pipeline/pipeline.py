@@ -78,6 +78,7 @@ def _batch(desk: Desk, batch: Mapping[str, Any]) -> None:
             tasks.check_kept(desk, left, base, claims)
         _commit(desk, left, base, passed, _title(left), _body(left))
     else:
+        aside.leave_gate(desk, left, base)
         _pass_over(desk, left, base)
     if batch["parallel"]:
         desk.run.step(f"{name}/trees", partial(trees.close, desk, left))
