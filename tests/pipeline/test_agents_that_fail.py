@@ -237,6 +237,16 @@ def test_without_waiting_the_run_says_until_when(tmp_path):
     assert slept.until[:16] in str(handed["signals"]) or slept.until[:16] in answer.out
 
 
+def test_nobody_waits_for_the_limit_of_an_agent_that_is_not_asked_any_more(tmp_path):
+    told = {"do": "limit", "text": "You've hit your usage limit. Try again in 2h 13m."}
+    project = build(tmp_path, ONE, {"implement/T1": [told]}, QUICK, others={"second": {"implement/T1": DONE}})
+    is_stop(project, project.run("--no-wait"), "quota_wait")
+    project.write("holdfast.toml", project.read("holdfast.toml").replace("[run]", '[run]\nimplement = ["second"]', 1))
+    answer = project.run("--no-wait")
+    assert answer.code == 0, answer
+    assert (project.starts("implement/T1"), project.starts("implement/T1", "second")) == (1, 1)
+
+
 def test_a_provider_that_cannot_be_reached_is_no_usage_limit(tmp_path):
     refused = [{"do": "complain", "text": "Error: connect ECONNREFUSED 127.0.0.1:1"}, {"do": "crash", "code": 1}]
     project = one(tmp_path, refused, DONE)

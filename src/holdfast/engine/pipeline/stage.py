@@ -210,7 +210,7 @@ class Dispatch:
         left = self._left or desk.parts.agents.left(key, order.kind)
         if left.report is not None and not order.mutates:
             return self._receipt(Answered(left.agent, left.report, session=left.session, output=left.output))
-        self._wait_out()
+        self._wait_out(left.agent)
         problem = Halt("worker_failed", f"{order.name}: there is no agent")
         for agent in order.agents:
             answered = self._by(agent, key, left)
@@ -349,13 +349,16 @@ class Dispatch:
         kind, sleeps = "pause" if answered.trouble == "network" else "limit", self._desk.run.state.sleeps
         self._sleep(kind, next(name for name in self._waits(kind) if name not in sleeps), seconds)
 
-    def _wait_out(self) -> None:
-        """A wait that a process before this one began, and did not see the end of."""
-        sleeps = self._desk.run.state.sleeps
+    def _wait_out(self, agent: str) -> None:
+        """A wait that a process before this one began, and did not see the end of. The limit of an agent who is not asked any
+        more is nobody's."""
+        sleeps, is_asked = self._desk.run.state.sleeps, agent in ("", *self._order.agents)
         for kind in WAITING:
             for name in takewhile(sleeps.__contains__, self._waits(kind)):
-                if sleeps[name] is not None:
+                if sleeps[name] is not None and is_asked:
                     self._sleep(kind, name, _FOREVER)
+                elif sleeps[name] is not None:
+                    self._desk.run.sleep(0.0, name=name)
 
     def _waits(self, kind: str) -> Iterator[str]:
         """The names that waits of a kind have, one after the other."""
