@@ -312,7 +312,9 @@ def test_a_mission_is_named_for_its_newest_run_and_that_of_a_spec_only_where_its
     assert holdfast("resume", "nightly", "--plan", "--json").data["plan"]["run_id"] == "run-2"
     assert json.loads(holdfast("resume", "nightly", *python()).out)[1]["HOLDFAST_RUN"] == "run-2"
     for text in ("auth", "spec.auth", "nobody", "no/body"):
-        assert holdfast("resume", text, *python()).code in (65, 66)
+        answer = holdfast("resume", text, *python())
+        assert answer.code in (65, 66)
+        assert ("No spec" in answer.err and "`holdfast resume run-4` goes on" in answer.err) == ("auth" in text)
 
 
 def test_the_only_unfinished_run_needs_no_name(holdfast, make_run, write):

@@ -10,9 +10,10 @@ from typing import Any
 from holdfast import app, config
 from holdfast.cli.loading import load
 from holdfast.cli.output import escape, say
-from holdfast.core.errors import InvalidId, NotFound
+from holdfast.core.errors import HoldfastError, InvalidId, NotFound, shown
 from holdfast.core.ids import SPEC
 from holdfast.core.named import NamedTuple
+from holdfast.core.values import Head
 
 
 class Meant(NamedTuple):
@@ -20,6 +21,18 @@ class Meant(NamedTuple):
 
     run: str | None
     spec: str | None = None
+
+
+class SpecAway(HoldfastError):
+    """A run is known of a spec of this name, and no such spec is here."""
+
+    reason = "not_found"
+
+    def __init__(self, text: str, run_id: str) -> None:
+        super().__init__(
+            f"No spec {shown(text, 120)} is in this work tree; the newest run of one that was called so is {run_id}.",
+            advice=f"`holdfast resume {run_id}` goes on with it where its folder is: put that back, or go there.",
+        )
 
 
 def meant(where: config.Config, text: str | None) -> Meant:
@@ -32,18 +45,25 @@ def meant(where: config.Config, text: str | None) -> Meant:
     except (NotFound, InvalidId):
         specs = import_module("holdfast.spec_look")
         found: str | None = specs.to_resume(where, text) or of_mission(where, text)
-        return Meant(found or text, text if found is None and specs.is_begun(text) else None)
+        spec = text if found is None and specs.is_begun(text) else None
+        if found is None and spec is None and (head := _newest(where, text)) is not None:
+            raise SpecAway(text, head.run_id) from None
+        return Meant(found or text, spec)
     return Meant(text)
 
 
 def of_mission(where: config.Config, text: str) -> str | None:
     """The newest run of a mission. That of a spec is not found so: it may belong to another work tree."""
+    head = _newest(where, text)
+    return None if head is None or head.projection.mission_id.startswith(SPEC) else head.run_id
+
+
+def _newest(where: config.Config, text: str) -> Head | None:
     try:
         with closing(app.open_configured(where, read_only=True)) as store:
-            head = app.newest_run(store, text)
+            return app.newest_run(store, text)
     except (NotFound, InvalidId):
         return None
-    return None if head.projection.mission_id.startswith(SPEC) else head.run_id
 
 
 def go_on(where: config.Config, run_id: str, more: dict[str, str], approve: str | None, as_json: bool) -> int:
