@@ -13,7 +13,6 @@ from typing import Any
 
 from holdfast.core.briefs import Work
 from holdfast.core.reports import Kind
-from holdfast.core.shapes import OPEN
 from holdfast.core.spec import ASIDE, HELD, refuse
 from holdfast.engine.pipeline import trees
 from holdfast.engine.pipeline.desk import CutShort, Desk, Halt, label, step_name
@@ -98,11 +97,12 @@ def _end(
         found = stages.fullmatch(sleep.rpartition("/")[0])
         if until is not None and found and (found[2] or "") != living:
             desk.run.sleep(0.0, name=sleep)
-    for known in list(desk.run.state.effects.values()):
-        found = stages.fullmatch(known.step_id)
-        if known.status in OPEN and found and (found[2] or "") != living:
+    state = desk.run.state
+    for name in [state.effects[key].step_id for key in state.effects_open]:
+        found = stages.fullmatch(name)
+        if found and (found[2] or "") != living:
             kind = next(kind for kind in trees.PHASES if kind == found[1])
-            _settle(desk, how(desk, _order(desk, batch, task, base, kind, known.step_id)), known.step_id)
+            _settle(desk, how(desk, _order(desk, batch, task, base, kind, name)), name)
 
 
 def leave_review(desk: Desk, order: Order, how: type[_GivenUp] | None = None) -> None:
@@ -114,9 +114,10 @@ def leave_review(desk: Desk, order: Order, how: type[_GivenUp] | None = None) ->
 def leave_gate(desk: Desk, batch: Mapping[str, Any], base: str) -> None:
     """The same of reviews and fixes of a batch of which nothing is left: nobody comes by there again."""
     gate = re.compile(re.escape(f"{label(batch)}/") + _GATE)
-    for known in list(desk.run.state.effects.values()):
-        if known.status in OPEN and (found := gate.fullmatch(known.step_id)):
-            order = _gate_order(desk, batch, base, known.step_id, found[1], found[2])
+    state = desk.run.state
+    for name in [state.effects[key].step_id for key in state.effects_open]:
+        if found := gate.fullmatch(name):
+            order = _gate_order(desk, batch, base, name, found[1], found[2])
             if order.mutates:
                 _settle(desk, _GivenUp(desk, order), order.name)
             else:

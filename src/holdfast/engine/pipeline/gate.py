@@ -20,7 +20,6 @@ from holdfast.core.errors import HoldfastError
 from holdfast.core.named import NamedTuple
 from holdfast.core.reports import ReviewerReport
 from holdfast.core.review import Finding, Judgement, fingerprint, judge
-from holdfast.core.shapes import OPEN
 from holdfast.engine.pipeline import aside, stage
 from holdfast.engine.pipeline.batches import FINAL
 from holdfast.engine.pipeline.desk import CutShort, Desk, Halt, Moment, first_of, label
@@ -189,10 +188,10 @@ class Gate:
 
     def _leave_others(self, number: int, todo: Sequence[str]) -> None:
         """Those who were cut off while they reviewed, and are no reviewers any more since the settings changed."""
-        home = f"{self._name('review', number)}/"
-        for known in list(self._desk.run.state.effects.values()):
-            who = known.step_id.removeprefix(home)
-            if known.status in OPEN and who != known.step_id and who.partition(" (")[0] not in todo:
+        home, state = f"{self._name('review', number)}/", self._desk.run.state
+        for name in [state.effects[key].step_id for key in state.effects_open]:
+            who = name.removeprefix(home)
+            if who != name and who.partition(" (")[0] not in todo:
                 aside.leave_review(self._desk, self._order(number, who))
 
     def _review(self, number: int, reviewer: str, into: dict[str, ReviewerReport]) -> None:
