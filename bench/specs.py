@@ -10,7 +10,7 @@ import yaml
 from bench.measure import side_by_side
 from bench.start import in_turns
 from holdfast.adapters.specs import SpecFolder
-from holdfast.adapters.specs.yaml_text import compose
+from holdfast.adapters.specs.memory import forget
 from holdfast.core.batches import plan
 
 TASKS = 1000
@@ -86,7 +86,7 @@ def rows(folder):
         written(place)
 
         def ours():
-            compose.cache_clear()  # every time as if it were the first
+            forget()  # every time as if it were the first
             return plan(
                 SpecFolder(place, place).read().tasks
             )  # a new one each time: it remembers what it has understood

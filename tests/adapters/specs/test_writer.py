@@ -10,6 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from holdfast.adapters.specs import SpecFolder
+from holdfast.adapters.specs.memory import forget
 from holdfast.adapters.specs.texts import store
 from holdfast.adapters.specs.writer import Writer
 from holdfast.core.errors import BadFile
@@ -685,6 +686,7 @@ def calls_to_check(folder, count):
     """How much is called to see whether the statuses of so many tasks can be changed."""
     rows = "".join(f"  - id: T{number}\n    status: pending\n" for number in range(count))
     (folder / "tasks.yaml").write_text(f"tasks:\n{rows}")
+    forget()
     calls = 0
 
     def count_one(*_):

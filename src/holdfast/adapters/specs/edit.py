@@ -5,8 +5,10 @@ Every change is text in, text out. Comments, order, quotes, unknown keys, anchor
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from operator import attrgetter
 from typing import Any
 
 from holdfast.adapters.specs.emit import block, items, like
@@ -190,13 +192,18 @@ def _newline(text: str) -> str:
     return "\r\n" if "\r\n" in text else "\n"
 
 
+def _below(text: str, lines: Sequence[str]) -> str:
+    newline = _newline(text)
+    return "".join(newline + line for line in lines)
+
+
 def _spaced(text: str, entry: Entry, word: str) -> str:
     return word if entry.start and text[entry.start - 1] in " \t\n{," else f" {word}"
 
 
 def _after(text: str, place: int, lines: Sequence[str]) -> str:
     end = line_end(text, place)
-    return text[:end] + "".join(_newline(text) + line for line in lines) + text[end:]
+    return text[:end] + _below(text, lines) + text[end:]
 
 
 def _filled(text: str, path: Path, parent: Node, value: Any) -> str:
@@ -235,7 +242,7 @@ def _replacing(text: str, path: Path, entry: Entry, value: Any) -> Edit:
     else:
         beside = text[max(end, colon) : line_end(text, max(end, colon))]
     end = line_end(text, max(end, colon))
-    return Edit(path, colon, end, head + beside + "".join(_newline(text) + line for line in rest))
+    return Edit(path, colon, end, head + beside + _below(text, rest))
 
 
 def line_of(documents: Sequence[Node], path: Path) -> int | None:
@@ -249,6 +256,25 @@ def line_of(documents: Sequence[Node], path: Path) -> int | None:
         line = node.line
         held = node.value if isinstance(node.value, dict) else dict(enumerate(node.value))
     return line
+
+
+def way_to(documents: Sequence[Node], node: Node) -> Path | None:
+    """The path to the place where a node stands itself, not by an alias."""
+    return next((way for number, root in enumerate(documents) if (way := _way_to(root, node, (number,)))), None)
+
+
+def _way_to(here: Node, node: Node, path: Path) -> Path | None:
+    if here is node:
+        return path
+    pairs: Any = here.value.items() if isinstance(here.told, dict) else ()
+    if isinstance(here.told, list):
+        nearest = bisect_right(here.value, node.start, key=attrgetter("start")) - 1
+        pairs = ((nearest, here.value[nearest]),) if nearest >= 0 else ()
+    for step, entry in pairs:
+        is_around = entry.start == entry.node.start <= node.start <= entry.end
+        if is_around and (way := _way_to(entry.node, node, (*path, step))):
+            return way
+    return None
 
 
 def _checked(before: Sequence[Node], after: str, paths: Sequence[Path], where: Path = ()) -> str:
@@ -265,6 +291,8 @@ def _checked(before: Sequence[Node], after: str, paths: Sequence[Path], where: P
 
 
 def _differences(old: Any, new: Any, path: Path) -> Iterator[Path]:
+    if old is new:
+        return
     if isinstance(old, dict) and isinstance(new, dict):
         for key in old.keys() | new.keys():
             yield from _differences(old.get(key, ...), new.get(key, ...), (*path, key))
