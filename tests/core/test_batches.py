@@ -8,7 +8,9 @@ import time
 import pytest
 from hypothesis import given
 from hypothesis import strategies as some
+from msgspec.structs import replace
 
+from holdfast.core import batches
 from holdfast.core.batches import Batch, faults, held, held_said, plan
 from holdfast.core.spec import SpecError, Task, digest_of
 
@@ -250,3 +252,44 @@ def test_ten_thousand_tasks_take_no_time_that_grows_with_their_square(shape):
     began = time.process_time()
     faults(tasks) if shape == "cycle" else plan(tasks)
     assert time.process_time() - began < 5
+
+
+STATUSES = ("pending", "in_progress", "blocked", "complete", "deferred", "dropped")
+
+
+def someone(chance, status="pending"):
+    needs = [f"T{number}" for number in chance.sample(range(6), chance.choice((0, 0, 1, 2)))]
+    return task(f"T{chance.randrange(6)}", needs, [f"f{chance.randrange(3)}"], status=status)
+
+
+def test_what_is_left_of_tasks_with_an_order_has_the_one_that_it_would_have_without_them():
+    chance, helped = random.Random(5), 0
+    for _ in range(4000):
+        sound = [
+            task(f"T{number}", [f"T{one}" for one in range(number) if chance.random() < 0.3]) for number in range(5)
+        ]
+        sound = [replace(one, status=chance.choice(STATUSES)) for one in sound]
+        if faults(sound):
+            continue
+        now = [replace(one, status=chance.choice(STATUSES[:4])) if chance.random() < 0.4 else one for one in sound]
+        now = now if chance.random() < 0.8 else [someone(chance) if chance.random() < 0.2 else one for one in now]
+        now = now if chance.random() < 0.9 else [*now, someone(chance)]
+        wrong = faults(now)
+        assert faults(now, sound) == wrong, (sound, now)
+        if wrong:
+            with pytest.raises(SpecError):
+                plan(now, sound=sound)
+        else:
+            assert plan(now, sound=sound) == plan(now)
+            helped += now != sound
+    assert helped > 500
+
+
+def test_an_order_is_not_looked_for_twice_where_tasks_only_came_to_their_end(monkeypatch):
+    sound = [task("T1"), task("T2", ["T1"])]
+    monkeypatch.setattr(batches, "_faults", lambda tasks, left: ["looked"])
+    done = [replace(sound[0], status="complete"), sound[1]]
+    assert faults(done, sound) == [] and len(plan(done, sound=sound)) == 1
+    for other in ([sound[1]], [sound[0], task("T2")], [sound[0], replace(sound[1], status="dropped")]):
+        assert faults(other, sound) == ["looked"]
+    assert faults(sound, done) == ["looked"] and faults([], []) == ["looked"]

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TypeAlias
 
 from holdfast.core.named import NamedTuple
-from holdfast.core.spec import ASIDE, OVER, Problem, Task, natural, refuse
+from holdfast.core.spec import ASIDE, OVER, Problem, Status, Task, natural, refuse
 
 Needs: TypeAlias = tuple[str, ...]
 Group: TypeAlias = tuple[Needs, list[str]]
@@ -29,10 +29,14 @@ class Batch(NamedTuple):
     parallel: bool
 
 
-def plan(tasks: Sequence[Task], *, break_on_phase: bool = False) -> tuple[Batch, ...]:
-    """The batches of the tasks that can be done. What is complete counts as done; what is held up is in none of them."""
+def plan(tasks: Sequence[Task], *, break_on_phase: bool = False, sound: Sequence[Task] = ()) -> tuple[Batch, ...]:
+    """The batches of the tasks that can be done. What is complete counts as done; what is held up is in none of them.
+
+    `sound`: the same tasks as they were when they had an order.
+    """
     left = _ordered(tasks)
-    refuse([Problem("tasks.yaml", None, sentence, fatal=True) for sentence in _faults(tasks, left)])
+    found = [] if _is_left_of(sound, tasks) else _faults(tasks, left)
+    refuse([Problem("tasks.yaml", None, sentence, fatal=True) for sentence in found])
     out = {name for blocked, behind in _held(left).items() for name in (blocked, *behind)}
     free = [task for task in left if task.id not in out] if out else left
     queue = _one_phase_first(free) if break_on_phase else free
@@ -74,9 +78,24 @@ def _behind(name: str, wanted_by: Mapping[str, Sequence[Group]]) -> tuple[str, .
     return tuple(sorted(found.keys() - {name}, key=natural))
 
 
-def faults(tasks: Sequence[Task]) -> list[str]:
-    """Every reason why these tasks have no order, one sentence each. Only what is still to do can stand in the way."""
-    return _faults(tasks, _ordered(tasks))
+def faults(tasks: Sequence[Task], sound: Sequence[Task] = ()) -> list[str]:
+    """Every reason why these tasks have no order, one sentence each. Only what is still to do can stand in the way.
+
+    `sound`: the same tasks as they were when they had none.
+    """
+    return [] if _is_left_of(sound, tasks) else _faults(tasks, _ordered(tasks))
+
+
+def _is_left_of(sound: Sequence[Task], tasks: Sequence[Task]) -> bool:
+    """Whether these need what they needed, and none is set aside or to be done that was not: a part of an order is one."""
+    return len(sound) == len(tasks) > 0 and all(
+        was is now or (was.id == now.id and was.depends_on == now.depends_on and _is_no_more(was.status, now.status))
+        for was, now in zip(sound, tasks, strict=True)
+    )
+
+
+def _is_no_more(was: Status, now: Status) -> bool:
+    return (was in ASIDE) == (now in ASIDE) and (was not in OVER or now in OVER)
 
 
 def _faults(tasks: Sequence[Task], left: Sequence[Task]) -> list[str]:

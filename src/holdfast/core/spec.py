@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
-from functools import cache
+from functools import cache, lru_cache
 from typing import Literal
 
 import msgspec
@@ -27,8 +27,11 @@ _PROBLEMS_TOLD = 20
 _NEVER = float("-inf")
 
 
-class Task(msgspec.Struct, frozen=True):
-    """One line of the plan. `said` is the status as the file spells it; `text` is what else an agent should be told."""
+class Task(msgspec.Struct, frozen=True, gc=False):
+    """One line of the plan. `said` is the status as the file spells it; `text` is what else an agent should be told.
+
+    It holds words alone, so the garbage collector need not look at the thousands that there may be.
+    """
 
     id: str
     title: str = ""
@@ -68,7 +71,7 @@ class Deferred(msgspec.Struct, frozen=True):
     status: str = "deferred"
 
 
-class TaskRef(msgspec.Struct, frozen=True):
+class TaskRef(msgspec.Struct, frozen=True, gc=False):
     """A task as a checkpoint names it."""
 
     id: str
@@ -178,6 +181,7 @@ def refuse(problems: Sequence[Problem]) -> None:
         raise SpecError(" ".join(told), problems)
 
 
+@lru_cache(maxsize=8192)
 def natural(text: str) -> tuple[tuple[object, ...], str]:
     """A key that sorts T before T2 and that before T10, however long the numbers are, and the same for everybody."""
     parts: list[object] = list(_DIGITS.split(text))
@@ -208,8 +212,9 @@ def _stand(task: Task) -> str:
 def changes(before: Iterable[Task], after: Iterable[Task]) -> list[str]:
     """What is different now, one sentence each, in the order of the ids. Empty when the batches are decided by the same."""
     was, now = _by_id(before), _by_id(after)
+    differing = [name for name in was.keys() | now.keys() if was.get(name) != now.get(name)]
     sentences: list[str] = []
-    for name in sorted(was.keys() | now.keys(), key=natural):
+    for name in sorted(differing, key=natural):
         sentences += _change(name, was.get(name), now.get(name))
     return sentences
 

@@ -26,15 +26,15 @@ def lost(before: Plain, now: Plain, name: str = "") -> Iterator[str]:
     """The names of keys, ids and lists that had something and have it no more. Another word for a word is no loss."""
     if not before:
         return
-    if isinstance(before, Mapping):
-        left = now if isinstance(now, Mapping) else {}
+    if isinstance(before, dict):
+        left = now if isinstance(now, dict) else {}
         gone = [one for key, value in before.items() for one in lost(value, left.get(key), str(key))]
         yield from [name] if gone and name and left is not now else gone
     elif isinstance(before, list):
         rows = now if isinstance(now, list) else []
-        known = {text(first(row, IDS)): row for row in rows if isinstance(row, Mapping)}
+        known = {text(first(row, IDS)): row for row in rows if isinstance(row, dict)}
         for row in before:
-            own = text(first(row, IDS)) if isinstance(row, Mapping) else ""
+            own = text(first(row, IDS)) if isinstance(row, dict) else ""
             if own in known and own:
                 yield from lost(row, known[own], own)
             elif row not in rows:
@@ -46,7 +46,7 @@ def lost(before: Plain, now: Plain, name: str = "") -> Iterator[str]:
 def _besides(data: Mapping[str, Plain]) -> dict[str, Plain]:
     """What is not ours, with items by their ids. Other documents and keys beside `checkpoint` count as they are."""
     inner = data.get("checkpoint")
-    body: Mapping[str, Plain] = inner if isinstance(inner, Mapping) else data
+    body: Mapping[str, Plain] = inner if isinstance(inner, dict) else data
     around = {key: value for key, value in data.items() if key != "checkpoint"} if body is not data else {}
     tasks, following, config = (_map(body.get(key)) for key in ("tasks", "next_batch", "review_config"))
     lists = [row for value in tasks.values() for row in _rows(value)]
@@ -62,11 +62,11 @@ def _besides(data: Mapping[str, Plain]) -> dict[str, Plain]:
 
 
 def _map(value: Plain) -> Mapping[str, Plain]:
-    return value if isinstance(value, Mapping) else {}
+    return value if isinstance(value, dict) else {}
 
 
 def _rows(value: Plain) -> list[Mapping[str, Plain]]:
-    return [row for row in value if isinstance(row, Mapping)] if isinstance(value, list) else []
+    return [row for row in value if isinstance(row, dict)] if isinstance(value, list) else []
 
 
 def _without(row: Mapping[str, Plain], ours: frozenset[str]) -> dict[str, Plain]:

@@ -19,6 +19,7 @@ NEEDS = (
     *("depends-on", "dependsOn", "dependson", "depends on", "after", "prerequisites"),
 )
 FILES = ("file", "files", "path", "paths")
+_FILES = frozenset(FILES)
 _MAPS = ("edges", "graph", "nodes", "tasks", "task_dependencies", "dependency_graph", *NEEDS)
 _LISTS = ("edges", "internal", "dependencies")
 _NAMES = ("id", "task", "task_id", "key")
@@ -41,7 +42,7 @@ def words(value: Plain) -> tuple[str, ...]:
         return tuple(filter(None, map(str.strip, value.split(","))))
     if isinstance(value, list):
         return tuple(word for item in value for word in words(item))
-    return words(first(value, ("id", "path", "file", "name"))) if isinstance(value, Mapping) else ()
+    return words(first(value, ("id", "path", "file", "name"))) if isinstance(value, dict) else ()
 
 
 def text(value: Plain) -> str:
@@ -49,17 +50,22 @@ def text(value: Plain) -> str:
 
 
 def first(value: Mapping[str, Plain], names: Iterable[str]) -> Plain:
-    return next((value[name] for name in names if value.get(name) is not None), None)
+    for name in names:
+        if (found := value.get(name)) is not None:
+            return found
+    return None
 
 
 def files_of(value: Mapping[str, Plain]) -> tuple[str, ...]:
     """The files that an object names, under all the names that this has."""
+    if _FILES.isdisjoint(value):
+        return ()
     return tuple(dict.fromkeys(file for name in FILES if name in value for file in _paths(value[name])))
 
 
 def _paths(value: Plain) -> tuple[str, ...]:
     """Also files by what becomes of them, {create: [a.py]}, or each with a word for that, {a.py: create}."""
-    if not isinstance(value, Mapping) or words(value):
+    if not isinstance(value, dict) or words(value):
         return words(value)
     return tuple(word for key, held in value.items() for word in ((key,) if _is_path(key) else words(held)))
 
@@ -75,7 +81,7 @@ def needs_of(value: Mapping[str, Plain]) -> tuple[str, ...]:
 
 
 def _labelled(value: Plain) -> tuple[str, ...]:
-    if not isinstance(value, Mapping) or any(isinstance(held, Mapping | list) for held in value.values()):
+    if not isinstance(value, dict) or any(isinstance(held, dict | list) for held in value.values()):
         return ()
     return tuple(value)
 
@@ -109,11 +115,11 @@ def _gathered(told: Iterable[tuple[str, tuple[str, ...]]]) -> dict[str, tuple[st
 
 def phase_rows(value: Plain) -> Iterator[Mapping[str, Plain]]:
     """The phases of a list, or of a map from a name to a phase or to its tasks."""
-    if isinstance(value, Mapping):
+    if isinstance(value, dict):
         for name, item in value.items():
-            yield {"id": name, **item} if isinstance(item, Mapping) else {"id": name, "tasks": item}
+            yield {"id": name, **item} if isinstance(item, dict) else {"id": name, "tasks": item}
     elif isinstance(value, list):
-        yield from (item for item in value if isinstance(item, Mapping))
+        yield from (item for item in value if isinstance(item, dict))
 
 
 def _phase(row: Mapping[str, Plain]) -> Phase:
@@ -122,11 +128,11 @@ def _phase(row: Mapping[str, Plain]) -> Phase:
 
 def phase_of(row: Mapping[str, Plain], tasks: Plain) -> Phase:
     stated = row.get("checkpoint")
-    goal: Mapping[str, Plain] = stated if isinstance(stated, Mapping) else {}
+    goal: Mapping[str, Plain] = stated if isinstance(stated, dict) else {}
     about = text(first(row, ("description",))) or text(goal.get("description"))
     criteria = first(goal, ("criteria",))
     listed = tuple(text(item) for item in criteria if text(item)) if isinstance(criteria, list) else ()
-    names = words(tasks) or (tuple(tasks) if isinstance(tasks, Mapping) else ())
+    names = words(tasks) or (tuple(tasks) if isinstance(tasks, dict) else ())
     return Phase(text(first(row, ("name", "title", "id"))), names, about, listed)
 
 
@@ -135,7 +141,7 @@ def _mapped(data: Mapping[str, Plain], ids: set[str]) -> Iterator[Pair]:
     yield from _of_map({name: value for name, value in data.items() if name in ids}, ids)
     for name in _MAPS:
         value = data.get(name)
-        if isinstance(value, Mapping) and name not in ids:
+        if isinstance(value, dict) and name not in ids:
             yield from _of_map(value, ids)
         elif name != "edges":
             yield from _of_objects(value, ids)
@@ -143,7 +149,7 @@ def _mapped(data: Mapping[str, Plain], ids: set[str]) -> Iterator[Pair]:
 
 def _of_map(value: Mapping[str, Plain], ids: set[str]) -> Iterator[Pair]:
     for name, item in value.items():
-        if isinstance(item, Mapping):
+        if isinstance(item, dict):
             yield from _of_object(name, item, ids)
         else:
             yield from ((name, need) for need in words(item))
@@ -153,33 +159,33 @@ def _of_object(name: str, item: Mapping[str, Plain], ids: set[str]) -> Iterator[
     """The needs in an object; and where all that a map holds are tasks, each with more about it, these are what is needed."""
     yield from ((name, need) for need in needs_of(item))
     yield from ((later, name) for later in words(item.get("blocks")))
-    inner = [item, *(item[key] for key in NEEDS if isinstance(item.get(key), Mapping))]
+    inner = [item, *(item[key] for key in NEEDS if isinstance(item.get(key), dict))]
     yield from ((name, need) for held in inner if held.keys() <= ids for need in held)
 
 
 def _of_objects(value: Plain, ids: set[str]) -> Iterator[Pair]:
     for item in value if isinstance(value, list) else ():
-        if isinstance(item, Mapping) and text(first(item, _NAMES)):
+        if isinstance(item, dict) and text(first(item, _NAMES)):
             yield from _of_object(text(first(item, _NAMES)), item, ids)
 
 
 def _of_phase_tasks(rows: Sequence[Mapping[str, Plain]], ids: set[str]) -> Iterator[Pair]:
     for row in rows:
         held = row.get("tasks")
-        yield from _of_map(held, ids) if isinstance(held, Mapping) else _of_objects(held, ids)
+        yield from _of_map(held, ids) if isinstance(held, dict) else _of_objects(held, ids)
 
 
 def _is_meant(data: Mapping[str, Plain], ids: set[str]) -> bool:
     """Whether a file in which no need was found wants to tell of some: it has items that say nothing else, or names a task in
     what it says of another."""
     listed = [item for name in _LISTS if isinstance(data.get(name), list) for item in data[name]]
-    told = [item for item in listed if isinstance(item, Mapping) and any(name in item for name in NEEDS)]
+    told = [item for item in listed if isinstance(item, dict) and any(name in item for name in NEEDS)]
     rest = {name: value for name, value in data.items() if name not in _ELSE}
     return len(told) < len(listed) or _relates(rest, ids, "")
 
 
 def _relates(value: Plain, ids: set[str], of: str) -> bool:
-    if isinstance(value, Mapping):
+    if isinstance(value, dict):
         own = text(first(value, _NAMES))
         of = own if own in ids else of
         named = any(of and key != of for key in ids & value.keys())
@@ -232,7 +238,7 @@ def _arrows(data: Mapping[str, Plain]) -> Iterator[Pair]:
 def _arrow(item: Plain) -> Iterator[Pair]:
     if isinstance(item, list) and len(item) == 2 and all(map(text, item)):
         yield text(item[0]), text(item[1])
-    elif isinstance(item, Mapping):
+    elif isinstance(item, dict):
         yield from ((start, end) for start in words(item.get("from")) for end in words(item.get("to")))
     elif isinstance(item, str):
         for start, end in pairwise(item.split("->")):
@@ -279,8 +285,8 @@ def _files(data: Mapping[str, Plain], rows: Sequence[Mapping[str, Plain]]) -> It
     for name in ("nodes", "tasks"):
         value = data.get(name)
         listed = (
-            [{"id": key, **item} for key, item in value.items() if isinstance(item, Mapping)]
-            if isinstance(value, Mapping)
+            [{"id": key, **item} for key, item in value.items() if isinstance(item, dict)]
+            if isinstance(value, dict)
             else value
         )
         yield from _files_of(listed)
@@ -288,13 +294,13 @@ def _files(data: Mapping[str, Plain], rows: Sequence[Mapping[str, Plain]]) -> It
 
 def _files_of(value: Plain) -> Iterator[tuple[str, tuple[str, ...]]]:
     for item in value if isinstance(value, list) else ():
-        if isinstance(item, Mapping) and text(item.get("id")):
+        if isinstance(item, dict) and text(item.get("id")):
             found = files_of(item)
             if found:
                 yield text(item["id"]), found
 
 
 def _batches(value: Plain) -> Iterator[tuple[str, ...]]:
-    items = list(value.values()) if isinstance(value, Mapping) else value
+    items = list(value.values()) if isinstance(value, dict) else value
     for item in items if isinstance(items, list) else ():
-        yield words(item.get("tasks")) if isinstance(item, Mapping) else words(item)
+        yield words(item.get("tasks")) if isinstance(item, dict) else words(item)

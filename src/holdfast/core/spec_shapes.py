@@ -67,6 +67,16 @@ _JOINED = frozenset({"tasks", "phases", "edges", "internal", "dependencies", "ba
 _INSIDE = {"tasks": "depends_on", "dependencies": "depends_on", "phases": "tasks"}  # what a bare value under an id is
 
 
+class Row(NamedTuple):
+    """A row of the file, and what else decides how it is read: the phase that names it, and the tasks that it waits for."""
+
+    plain: Plain
+    phase: str | None
+    blocked: Sequence[str]
+    task: Task
+    remark: str
+
+
 class Tasks(NamedTuple):
     """What `tasks.yaml` says. A remark is (the place in the list, a sentence); a fatal one is a flaw."""
 
@@ -77,13 +87,14 @@ class Tasks(NamedTuple):
     phases: tuple[Phase, ...] = ()
     remarks: tuple[tuple[int, str], ...] = ()
     flaws: tuple[tuple[int, str], ...] = ()
+    read: tuple[Row, ...] = ()
 
 
 def merged(documents: Sequence[Plain]) -> dict[str, Plain]:
     """The documents of one file as one map. A bare list is a list of tasks; the lists of a plan go on in the next."""
     data: dict[str, Plain] = {}
     for document in documents:
-        found = document if isinstance(document, Mapping) else {"tasks": document} if isinstance(document, list) else {}
+        found = document if isinstance(document, dict) else {"tasks": document} if isinstance(document, list) else {}
         known = {key: data[key] for key in _JOINED & data.keys() & found.keys()}
         data |= found
         data |= {key: _both(key, before, found[key]) for key, before in known.items()}
@@ -95,7 +106,7 @@ def _both(key: str, before: Plain, after: Plain) -> Plain:
         return before
     if not goes_on(key, [before], after):
         return after
-    if isinstance(before, Mapping) and isinstance(after, Mapping):
+    if isinstance(before, dict) and isinstance(after, dict):
         return {**before, **after}
     return [*_listed(key, before), *_listed(key, after)]
 
@@ -105,7 +116,7 @@ def goes_on(key: str, before: Sequence[Plain], after: Plain) -> bool:
 
     A list and a map go together where the map can be read as a list.
     """
-    kinds = {"map" if isinstance(one, Mapping) else "list" if isinstance(one, list) else "" for one in (*before, after)}
+    kinds = {"map" if isinstance(one, dict) else "list" if isinstance(one, list) else "" for one in (*before, after)}
     if kinds == {"map"}:
         return all(one.keys().isdisjoint(after) for one in before)
     return kinds == {"list"} or (kinds == {"list", "map"} and key in _INSIDE)
@@ -116,7 +127,7 @@ def _listed(key: str, value: Plain) -> list[Plain]:
     if isinstance(value, list):
         return value
     return [
-        {"id": name, **row} if isinstance(row, Mapping) else row and {"id": name, _INSIDE[key]: row}
+        {"id": name, **row} if isinstance(row, dict) else row and {"id": name, _INSIDE[key]: row}
         for name, row in value.items()
     ]
 
@@ -126,56 +137,61 @@ def task_rows(data: Mapping[str, Plain]) -> list[Plain]:
     phases mostly just name them."""
     found = data.get("tasks")
     inner = [_rows(row.get("tasks")) for row in phase_rows(data.get("phases"))]
-    mapped = [task for rows in inner for task in rows if isinstance(task, Mapping)]
-    if not isinstance(found, Mapping | list):
+    mapped = [task for rows in inner for task in rows if isinstance(task, dict)]
+    if not isinstance(found, dict | list):
         return mapped
     own = _rows(found)
-    known = {text(first(row, IDS)) for row in own if isinstance(row, Mapping)} if mapped else frozenset()
+    known = {text(first(row, IDS)) for row in own if isinstance(row, dict)} if mapped else frozenset()
     return [*own, *(row for row in mapped if tells_task(text(first(row, IDS)), row, known))]
 
 
 def tells_task(name: str, row: object, known: Container[str]) -> bool:
     """Whether this is a task of its own, and not only the name of one."""
-    is_told = isinstance(row, Mapping) and ("status" in row or any(key in row for key in TITLES))
+    is_told = isinstance(row, dict) and ("status" in row or any(key in row for key in TITLES))
     return is_told and name != "" and name not in known
 
 
 def _rows(value: Plain) -> list[Plain]:
-    if isinstance(value, Mapping):
-        return [{"id": name, **row} if isinstance(row, Mapping) else row for name, row in value.items()]
+    if isinstance(value, dict):
+        return [{"id": name, **row} if isinstance(row, dict) else row for name, row in value.items()]
     return value if isinstance(value, list) else []
 
 
-def read_tasks(data: Mapping[str, Plain]) -> Tasks:
+def read_tasks(data: Mapping[str, Plain], before: Tasks | None = None) -> Tasks:
+    """What the data say. Rows that are as they were `before` are what they were then."""
     phases = tuple(_phases(data.get("phases")))
     where = {task: phase.name for phase in phases for task in phase.tasks}
     rows = task_rows(data)
-    blocked, remarks = _blocked(rows)
-    tasks, flaws = [], []
-    for number, row in enumerate(rows):
-        if not isinstance(row, Mapping) or not text(first(row, IDS)):
+    names = [text(first(row, IDS)) if isinstance(row, dict) else "" for row in rows]
+    blocked, remarks = _blocked(names, rows)
+    read, flaws = list[Row](), list[tuple[int, str]]()
+    for number, (name, row) in enumerate(zip(names, rows, strict=True)):
+        if not name:
             flaws.append((number, "A task has no id."))
             continue
-        task, remark = _task(row, where, blocked)
-        tasks.append(task)
-        remarks += [(number, remark)] if remark else []
+        phase, needs = where.get(name), blocked.get(name, ())
+        known = before.read[len(read)] if before is not None and len(read) < len(before.read) else None
+        if known is None or known[:3] != (row, phase, needs):
+            known = Row(row, phase, needs, *_task(row, phase, needs))
+        read.append(known)
+        remarks += [(number, known.remark)] if known.remark else []
     return Tasks(
         text(first(data, ("spec", "scope", "name"))),
         text(data.get("code")) or None,
         number_of(data.get("next_id")),
-        tuple(tasks),
+        tuple(row.task for row in read),
         phases,
         tuple(remarks),
         tuple(flaws),
+        tuple(read),
     )
 
 
-def _blocked(rows: Sequence[Plain]) -> tuple[dict[str, list[str]], list[tuple[int, str]]]:
+def _blocked(names: Sequence[str], rows: Sequence[Plain]) -> tuple[dict[str, list[str]], list[tuple[int, str]]]:
     """Who needs what, by the tasks that say what they block; and which of these name a task that is not there."""
-    names = [text(first(row, IDS)) if isinstance(row, Mapping) else "" for row in rows]
     known, found, strange = set(names), dict[str, list[str]](), list[tuple[int, str]]()
     for number, (name, row) in enumerate(zip(names, rows, strict=True)):
-        for later in words(row.get("blocks")) if name else ():
+        for later in words(row["blocks"]) if name and "blocks" in row else ():
             found.setdefault(later, []).append(name)
             strange += [] if later in known else [(number, f"{name} blocks {later}, and there is no such task.")]
     return found, strange
@@ -186,7 +202,7 @@ def _phases(value: Plain) -> Iterator[Phase]:
         yield phase_of(row, first(row, ("task_ids", "tasks")))
 
 
-def _task(row: Mapping[str, Plain], where: Mapping[str, str], blocked: Mapping[str, Sequence[str]]) -> tuple[Task, str]:
+def _task(row: Mapping[str, Plain], phase: str | None, blocked: Sequence[str]) -> tuple[Task, str]:
     name, title, said = text(first(row, IDS)), text(first(row, TITLES)), text(row.get("status"))
     known = status(said) if said else "pending"
     task = Task(
@@ -195,8 +211,8 @@ def _task(row: Mapping[str, Plain], where: Mapping[str, str], blocked: Mapping[s
         status=known or "pending",
         said=said,
         files=files_of(row),
-        depends_on=tuple(dict.fromkeys((*needs_of(row), *blocked.get(name, ())))),
-        phase=text(row.get("phase")) or where.get(name),
+        depends_on=tuple(dict.fromkeys((*needs_of(row), *blocked))),
+        phase=text(row.get("phase")) or phase,
         marked_parallel=is_true(row.get("parallel")) or _MARK in title,
         text=_told(row, title),
     )
@@ -211,7 +227,7 @@ def _told(row: Mapping[str, Plain], title: str) -> str:
 
 def _prose(value: Plain, indent: str) -> Iterator[str]:
     """Any data as lines a person or an agent can read."""
-    if isinstance(value, Mapping):
+    if isinstance(value, dict):
         for key, item in value.items():
             yield from _labelled(f"{indent}{key}:", item, indent)
     elif isinstance(value, list):
@@ -243,20 +259,20 @@ def joined(tasks: Sequence[Task], graph: Graph) -> tuple[Task, ...]:
     return tuple(_join(task, graph.needs.get(task.id, ()), graph.files.get(task.id, ()), where) for task in tasks)
 
 
-def _join(task: Task, needs: tuple[str, ...], files: Sequence[str], where: Mapping[str, str]) -> Task:
+def _join(task: Task, needs: tuple[str, ...], files: tuple[str, ...], where: Mapping[str, str]) -> Task:
     return replace(
         task,
         depends_on=tuple(dict.fromkeys((*task.depends_on, *needs))) if task.depends_on else needs,
-        files=tuple(dict.fromkeys((*task.files, *files))),
+        files=tuple(dict.fromkeys((*task.files, *files))) if task.files else files,
         phase=task.phase or where.get(task.id),
     )
 
 
 def read_checkpoint(data: Mapping[str, Plain]) -> Checkpoint:
     inner = data.get("checkpoint")
-    body: Mapping[str, Plain] = inner if isinstance(inner, Mapping) else data
+    body: Mapping[str, Plain] = inner if isinstance(inner, dict) else data
     lists = body.get("tasks")
-    tasks: Mapping[str, Plain] = lists if isinstance(lists, Mapping) else {}
+    tasks: Mapping[str, Plain] = lists if isinstance(lists, dict) else {}
     completed, doing, pending = refs(first(tasks, DONE)), refs(tasks.get("in_progress")), refs(tasks.get("pending"))
     following = _next_batch(body.get("next_batch"))
     over = bool(completed) and not doing and not pending
@@ -287,7 +303,7 @@ def refs(value: Plain) -> tuple[TaskRef, ...]:
 
 
 def _ref(item: Plain) -> TaskRef:
-    if isinstance(item, Mapping):
+    if isinstance(item, dict):
         files = files_of(item)
         name = text(first(item, NAMES))
         return TaskRef(text(first(item, IDS)), name, ", ".join(files) or None)
@@ -295,7 +311,7 @@ def _ref(item: Plain) -> TaskRef:
 
 
 def _next_batch(value: Plain) -> NextBatch | None:
-    if not isinstance(value, Mapping):
+    if not isinstance(value, dict):
         return None
     return NextBatch(text(first(value, ("number", "batch"))), refs(value.get("tasks")), is_true(value.get("parallel")))
 
@@ -305,28 +321,28 @@ def _fields(value: Plain, names: Sequence[str]) -> dict[str, str]:
 
 
 def _cursor(value: Plain) -> PhaseCursor | None:
-    if not isinstance(value, Mapping):
+    if not isinstance(value, dict):
         return None
     return PhaseCursor(**_fields(value, ("batch", "phase", "status", "updated_at")), tasks=words(value.get("tasks")))
 
 
 def _stages(value: Plain) -> Iterator[Stage]:
     for item in value if isinstance(value, list) else ():
-        if isinstance(item, Mapping):
+        if isinstance(item, dict):
             yield Stage(**_fields(item, ("batch", "task", "phase", "agent", "status", "started_at", "failure")))
 
 
 def read_reviewers(data: Mapping[str, Plain]) -> tuple[Reviewer, ...]:
     """Names or objects, under `review_config` or at the top."""
     config = data.get("review_config")
-    found = config.get("reviewers") if isinstance(config, Mapping) else data.get("reviewers")
+    found = config.get("reviewers") if isinstance(config, dict) else data.get("reviewers")
     return tuple(
         reviewer for item in (found if isinstance(found, list) else words(found)) for reviewer in _reviewer(item)
     )
 
 
 def _reviewer(item: Plain) -> Iterator[Reviewer]:
-    if isinstance(item, Mapping):
+    if isinstance(item, dict):
         name = text(first(item, ("name", "id", "type", "agent", "model")))
         model = text(item.get("model")) or None
         if name:
@@ -338,7 +354,7 @@ def _reviewer(item: Plain) -> Iterator[Reviewer]:
 def read_deferred(value: Plain) -> Iterator[Deferred]:
     """Findings that were put off, as sentences, as `id (severity): sentence`, or as objects."""
     for item in value if isinstance(value, list) else ():
-        if isinstance(item, Mapping):
+        if isinstance(item, dict):
             label = _LABELLED.fullmatch(next(iter(item), "")) if len(item) == 1 else None
             yield _labelled_finding(item, label) if label else _finding(item)
         elif text(item):
@@ -378,7 +394,7 @@ def open_findings(*lists: Sequence[Deferred]) -> tuple[Deferred, ...]:
 
 def ids_in(value: Plain) -> list[str]:
     """Every id anywhere in what a file says."""
-    if isinstance(value, Mapping):
+    if isinstance(value, dict):
         own = [value["id"]] if isinstance(value.get("id"), str) else []
         return own + [name for item in value.values() for name in ids_in(item)]
     return [name for item in value for name in ids_in(item)] if isinstance(value, list) else []

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Sequence
+from functools import lru_cache
 
 from holdfast.core.spec import Severity, Status
 
@@ -28,6 +29,7 @@ _SEVERITY = {word: weight for weight, words in _WEIGHTS.items() for word in word
 _OWN: dict[Status, str] = {status: status for status in _SPELLINGS} | {"complete": "completed"}
 
 
+@lru_cache(maxsize=256)
 def status(text: str) -> Status | None:
     """The one word for a status in any spelling, or None when nobody knows it."""
     return _STATUS.get(re.sub("_[0-9]+(?=_)", "", _plain(text)))
@@ -41,10 +43,9 @@ def severity(text: str) -> Severity:
 
 def spelling(wanted: Status, said: Sequence[str]) -> str:
     """How a file that says these statuses would say this one: its own word if it has one, else in its own manner."""
-    known = Counter(word for word in said if status(word) == wanted)
-    if known:
-        return known.most_common(1)[0][0]
-    return _in_manner(_OWN[wanted], [word for word in said if status(word)])
+    words = Counter(said)
+    known = [word for word, _ in words.most_common() if status(word) == wanted]
+    return known[0] if known else _in_manner(_OWN[wanted], [word for word in words if status(word)])
 
 
 def _in_manner(word: str, said: Sequence[str]) -> str:

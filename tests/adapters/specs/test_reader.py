@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
+import random
 
 import pytest
 
-from holdfast.adapters.specs import SpecFolder, find, named
-from holdfast.core.errors import NotFound
+from holdfast.adapters.specs import SpecFolder, find, named, reader
+from holdfast.adapters.specs.memory import forget
+from holdfast.core import spec_shapes
+from holdfast.core.errors import BadFile, NotFound
 from holdfast.core.spec import Deferred, Reviewer, SpecError, refuse
 
 TASKS = """\
@@ -179,3 +182,112 @@ def test_specs_are_found_in_the_usual_places(top, spec):
 def test_outside_a_repository_a_folder_is_its_own_top(tmp_path):
     (tmp_path / "tasks.yaml").write_text(TASKS)
     assert read(tmp_path).path == str(tmp_path)
+
+
+def some_files(chance):
+    """The files of a spec, as somebody may have left them."""
+    numbers = range(chance.choice((0, 11, 12, 12, 12)))
+    status = {number: chance.choice(("pending", "done", "nearly", "dropped", "blocked")) for number in numbers}
+    tasks = [
+        "spec: x",
+        *(["phases: [{name: a, tasks: [T1, T2]}, {name: b, tasks: T3}]"] if chance.random() < 0.4 else []),
+    ]
+    for number in numbers:
+        tasks += ([] if tasks[-1:] and "tasks:" in tasks else ["tasks:"]) + [
+            f"  - id: T{number}",
+            f"    title: Part {number}",
+        ]
+        tasks += [f"    status: {status[number]}"] if chance.random() < 0.6 else []
+        tasks += [f"    blocks: T{chance.randrange(14)}"] if chance.random() < 0.05 else []
+        tasks += [f"    needs: [T{chance.randrange(14)}]"] if chance.random() < 0.05 else []
+    needs = [
+        f"T{number}: [{', '.join(f'T{one}' for one in numbers[:number] if chance.random() < 0.1)}]"
+        for number in numbers
+    ]
+    done = ", ".join(f"T{number}" for number in numbers if chance.random() < 0.3)
+    checkpoint = ["checkpoint:", f"  last_batch: {chance.randrange(3)}", f"  tasks: {{completed: [{done}]}}"]
+    return {
+        "tasks": tasks if chance.random() < 0.95 else ["tasks: ["],
+        "dependencies": chance.choice(
+            (needs, needs, [], ["phases: [{name: a, tasks: [T1, T2], needs: [b]}, {name: b, tasks: [T4]}]"])
+        ),
+        "checkpoint": checkpoint if chance.random() < 0.95 else ["checkpoint: `"],
+    }
+
+
+def put(spec, files):
+    for name, lines in files.items():
+        (spec / f"{name}.yaml").write_text("\n".join(lines) + "\n")
+
+
+def test_a_spec_that_was_changed_reads_as_if_it_were_the_first(top, spec):
+    chance, each = random.Random(3), []
+    now = some_files(chance)
+    for _ in range(400):
+        now = now | dict(chance.sample(sorted(some_files(chance).items()), chance.choice((0, 0, 0, 1, 1, 2, 3))))
+        if now and chance.random() < 0.7:  # one line of the tasks
+            now["tasks"] = [*now.get("tasks", ())]
+            lines = [place for place, line in enumerate(now["tasks"]) if "status:" in line or "phases:" in line]
+            for place in chance.sample(lines, min(1, len(lines))):
+                word = chance.choice(("pending", "done", "dropped", "blocked"))
+                is_status = "status:" in now["tasks"][place]
+                now["tasks"][place] = (
+                    f"    status: {word}" if is_status else f"phases: [{{name: {word}, tasks: [T1, T2]}}]"
+                )
+        put(spec, now)
+        forget()
+        each.append((now, SpecFolder(str(spec), str(top)).read()))
+    folder = SpecFolder(str(spec), str(top))
+    for files, expected in each:
+        put(spec, files)
+        assert folder.read() == expected
+
+
+def test_of_a_task_that_is_as_it_was_nothing_is_read_again(spec, top, monkeypatch):
+    folder = SpecFolder(str(spec), str(top))
+    rows = [f"  - id: T{number}\n    status: pending\n" for number in range(50)]
+    (spec / "dependencies.yaml").write_text("T2: [T1]\n")
+    (spec / "tasks.yaml").write_text("tasks:\n" + "".join(rows))
+    folder.read()
+    made, task_of = [], spec_shapes._task
+    monkeypatch.setattr(spec_shapes, "_task", lambda row, *more: (made.append(row["id"]), task_of(row, *more))[1])
+    monkeypatch.setattr(reader, "read_graph", None)  # and what each needs is not worked out again
+    rows[7] = rows[7].replace("pending", "completed")
+    (spec / "tasks.yaml").write_text("tasks:\n" + "".join(rows))
+    assert folder.read().tasks[7].status == "complete" and made == ["T7"]
+
+
+def test_a_file_that_is_as_it_was_has_lost_nothing_and_is_not_searched(spec, top, monkeypatch):
+    folder, before = SpecFolder(str(spec), str(top)), b"checkpoint:\n  mine: 1  # x\n"
+    (spec / "checkpoint.yaml").write_bytes(before)
+    assert folder.lost("checkpoint.yaml", before + b"  more: 2\n") == ["more"]
+    monkeypatch.setattr(reader, "lost_of_checkpoint", None)
+    assert folder.lost("checkpoint.yaml", before) == []
+    with pytest.raises(BadFile):
+        folder.lost("checkpoint.yaml", b"a: `\n")
+
+
+ROWS = "tasks: [{id: T1, title: x}, {id: T2, title: y}]\n"
+PHASED = "phases: [{name: a, tasks: [T1]}, {name: b, tasks: [T2]}]\n"
+
+
+@pytest.mark.parametrize(
+    ("needs", "before", "after", "then", "now"),
+    [
+        (PHASED.replace("T2]", "T2], needs: a"), ROWS, ROWS.replace("title: x", "status: dropped"), ("T1",), ()),
+        (
+            "edges: [[T1, T2]]\n",
+            ROWS.replace("title: y", "needs: T1"),
+            ROWS.replace("title: x", "needs: T2"),
+            ("T1",),
+            (),
+        ),
+        ("{}\n", PHASED + ROWS, PHASED.replace("T2", "T3").replace("T1", "T2").replace("T3", "T1") + ROWS, ("T1",), ()),
+    ],
+)
+def test_what_tasks_need_is_worked_out_again_where_tasks_decide_it(spec, top, needs, before, after, then, now):
+    (spec / "dependencies.yaml").write_text(needs)
+    folder = SpecFolder(str(spec), str(top))
+    for content, wanted in ((before, then), (after, now), (before, then)):
+        (spec / "tasks.yaml").write_text(content)
+        assert folder.read().tasks[1].depends_on == wanted

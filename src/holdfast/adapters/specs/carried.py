@@ -6,6 +6,7 @@ Nothing is thrown away that says more than we do: what has no place any more goe
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache, partial
 from typing import Any
 
 from holdfast.adapters.specs.edit import CannotEdit, Path, end_of, line_end, must_be_own
@@ -17,16 +18,20 @@ Known = Mapping[str, Any]  # the keys that are ours, each with those below it
 
 
 class Item(NamedTuple):
-    """An item of a list in the file. `name` is the list that has it, `more` whether it says more than we write, and
-    `beside` the comment in its last line."""
+    """An item of a list in the file. `name` is the list that has it, `look` tells whether it says more than we write, and
+    `beside` is the comment in its last line."""
 
     name: str
     place: int
     about: Hashable
     data: Any
     written: Written
-    more: bool
+    look: Callable[[], bool]
     beside: str = ""
+
+    @property
+    def more(self) -> bool:
+        return self.look()
 
 
 def is_more(text: str, node: Node, start: int, end: int, known: Known) -> bool:
@@ -79,21 +84,26 @@ def items_of(text: str, name: str, node: Node, about: Callable[[Any], Hashable],
         data = plain(entry.node)
         if node.flow:
             written = Written((f"- {text[entry.start : entry.end]}",))
-            yield Item(name, place, about(data), data, written, _is_sentence(data))
+            yield Item(name, place, about(data), data, written, partial(_is_sentence, data))
             continue
         end = line_end(text, end_of(text, entry))
         lines = _unindented(text[start:end], node.column)
         if not any(line.startswith("-") for line in lines):
             raise CannotEdit((name, place), "is written in a way in which it cannot be moved")
-        more = _is_sentence(data) or is_more(text, entry.node, start, end, known)
-        yield Item(name, place, about(data), data, Written(lines), more, text[end_of(text, entry) : end])
+        look = partial(_says_more, text, entry.node, start, end, known)
+        yield Item(name, place, about(data), data, Written(lines), look, text[end_of(text, entry) : end])
         start = text.find("\n", end) + 1 or len(text)
+
+
+def _says_more(text: str, node: Node, start: int, end: int, known: Known) -> bool:
+    return _is_sentence(node.value) or is_more(text, node, start, end, known)
 
 
 def _is_sentence(data: Any) -> bool:
     return isinstance(data, str) and " " in data.strip()
 
 
+@lru_cache(maxsize=8192)
 def _unindented(text: str, column: int) -> tuple[str, ...]:
     return tuple(line.removesuffix("\r")[_shift(line, column) :] for line in text.split("\n"))
 
@@ -127,14 +137,17 @@ def sorted_in(
     return lists, [one for fitting in left.values() for one in fitting]
 
 
-def row(fresh: Iterable[Any], chosen: Sequence[Item | None], in_line: bool) -> Any:
-    """The items of a list: as they are in the file, or as they are given."""
+def row(fresh: Iterable[Any], chosen: Sequence[Item | None], write: Callable[[Any], Any], in_line: bool) -> Any:
+    """The items of a list: as they are in the file, or as `write` gives them."""
     if in_line and all(one is None or (isinstance(one.data, str) and not one.more) for one in chosen):
-        return f"[{', '.join(fresh)}]"
-    return [_item(value, one) for value, one in zip(fresh, chosen, strict=True)]
+        return f"[{', '.join(map(write, fresh))}]"
+    return [_item(about, one, write) for about, one in zip(fresh, chosen, strict=True)]
 
 
-def _item(value: Any, one: Item | None) -> Any:
+def _item(about: Any, one: Item | None, write: Callable[[Any], Any]) -> Any:
+    if one is not None and not isinstance(one.data, str):
+        return one.written
+    value = write(about)
     if one is None:
         return value
-    return _retold(one, value) if isinstance(one.data, str) and not isinstance(value, str) else one.written
+    return one.written if isinstance(value, str) else _retold(one, value)

@@ -14,6 +14,7 @@ from holdfast.adapters.specs.carried import Known, items_of
 from holdfast.adapters.specs.draft import EARLIER, Draft
 from holdfast.adapters.specs.edit import append, apply, scalar_edit
 from holdfast.adapters.specs.emit import block, commit, flow, moment, number, quoted, scalar
+from holdfast.adapters.specs.reader import checkpoint_in
 from holdfast.adapters.specs.texts import Text
 from holdfast.adapters.specs.yaml_text import Entry, Node, compose, plain
 from holdfast.core.spec import Checkpoint, Deferred, NextBatch, PhaseCursor, Reviewer, Stage, Status, TaskRef, list_of
@@ -27,7 +28,6 @@ from holdfast.core.spec_shapes import (
     SPEC_PATHS,
     read_checkpoint,
     read_reviewers,
-    refs,
 )
 from holdfast.core.statuses import spelling, status
 
@@ -51,7 +51,8 @@ _ANYTHING = "anything"
 
 
 def fresh(checkpoint: Checkpoint) -> str:
-    values = _values(checkpoint)
+    lists = {"completed": checkpoint.completed, "in_progress": checkpoint.in_progress, "pending": checkpoint.pending}
+    values = _values(checkpoint) | {"tasks": {name: _whole(refs) for name, refs in lists.items()}}
     lines = ["checkpoint:"]
     parts = [part for part in _PARTS if part[1][0] not in _OPTIONAL or getattr(checkpoint, part[1][0]) is not None]
     for place, (about, names) in enumerate(parts):
@@ -61,7 +62,6 @@ def fresh(checkpoint: Checkpoint) -> str:
 
 
 def _values(checkpoint: Checkpoint) -> dict[str, Any]:
-    lists = {"completed": checkpoint.completed, "in_progress": checkpoint.in_progress, "pending": checkpoint.pending}
     return {
         "spec_name": scalar(checkpoint.spec_name),
         "spec_path": scalar(checkpoint.spec_path),
@@ -69,7 +69,6 @@ def _values(checkpoint: Checkpoint) -> dict[str, Any]:
         "timestamp": moment(checkpoint.timestamp),
         "last_batch": number(checkpoint.last_batch),
         "last_commit": commit(checkpoint.last_commit),
-        "tasks": {name: [_ref(ref) for ref in refs] for name, refs in lists.items()},
         "next_batch": _next(checkpoint.next_batch),
         "deferred_issues": [_deferred(one) for one in checkpoint.deferred],
         "review_config": {"reviewers": [_reviewer(one) for one in checkpoint.reviewers]},
@@ -117,12 +116,13 @@ def _reviewer(one: Reviewer) -> str | dict[str, str]:
 
 def updated(text: Text, checkpoint: Checkpoint) -> str:
     draft = Draft(text.text)
-    old = read_checkpoint(draft.data())
+    old = checkpoint_in(draft.text)
     values = _values(checkpoint)
     for name, names in (("spec_name", SPEC_NAMES), ("spec_path", SPEC_PATHS)):
         draft.set_if(getattr(old, name) != getattr(checkpoint, name), names, values[name])
-    plain_fields = ("branch", "timestamp", "last_batch", "last_commit")
-    draft.set_all({name: values[name] for name in plain_fields if getattr(old, name) != getattr(checkpoint, name)})
+    there = [name for name in ("tasks_digest",) if name in draft.body().value]
+    fields = ("branch", "timestamp", "last_batch", "last_commit", *there)  # one that is not there comes last
+    draft.set_all({name: values[name] for name in fields if getattr(old, name) != getattr(checkpoint, name)})
     _update_tasks(draft, checkpoint)
     _update_next(draft, old, checkpoint)
     _update_cursor(draft, old.cursor, checkpoint.cursor)
@@ -132,13 +132,14 @@ def updated(text: Text, checkpoint: Checkpoint) -> str:
         _update_reviewers(draft, checkpoint)
     told = checkpoint.reviewed_by not in (None, old.reviewed_by)
     draft.set_if(told, ("reviewed_by",), values["reviewed_by"])
-    draft.set_if(old.tasks_digest != checkpoint.tasks_digest, ("tasks_digest",), values["tasks_digest"])
+    if not there:
+        draft.set_if(old.tasks_digest != checkpoint.tasks_digest, ("tasks_digest",), values["tasks_digest"])
     return draft.text
 
 
 def check(text: Text) -> None:
     """Raise CannotEdit now, if what a run changes in the file could not be changed later."""
-    old = read_checkpoint(text.data)
+    old = checkpoint_in(text.text)
     task = (TaskRef(_ANYTHING, _ANYTHING),)
     later = replace(
         old,
@@ -168,8 +169,9 @@ def _update_tasks(draft: Draft, new: Checkpoint) -> None:
     done = next((name for name in DONE if name in known), DONE[0])
     lists = {done: new.completed, "in_progress": new.in_progress, "pending": new.pending}
     _retell(draft, {"completed": new.completed, "in_progress": new.in_progress, "pending": new.pending})
-    wanted = {name: {ref.id: style([ref])[0] for ref in refs} for name, refs in lists.items()}
-    draft.sort("tasks", wanted, _id_of, _REF, rest="earlier_tasks", in_line=style is _ids and _is_in_line(known))
+    wanted = {name: {ref.id: ref for ref in refs} for name, refs in lists.items()}
+    in_line = style is _ids and _is_in_line(known)
+    draft.sort("tasks", wanted, _id_of, _REF, lambda ref: style([ref])[0], rest="earlier_tasks", in_line=in_line)
 
 
 def _retell(draft: Draft, lists: Mapping[str, Sequence[TaskRef]]) -> None:
@@ -215,13 +217,13 @@ def _ids(refs: Sequence[TaskRef]) -> list[Any]:
 
 
 def _id_of(data: Any) -> str | None:
-    return next((ref.id for ref in refs([data])), None)
+    return text_of(first(data, IDS) if isinstance(data, dict) else data) or None
 
 
 def _update_reviewers(draft: Draft, new: Checkpoint) -> None:
     draft.make_room("review_config")
-    wanted = {"reviewers": {one: _reviewer(one) for one in new.reviewers}}
-    draft.sort("review_config", wanted, _reviewer_of, _REVIEWER, rest="earlier_reviewers")
+    wanted = {"reviewers": {one: one for one in new.reviewers}}
+    draft.sort("review_config", wanted, _reviewer_of, _REVIEWER, _reviewer, rest="earlier_reviewers")
 
 
 def _reviewer_of(data: Any) -> Reviewer | None:

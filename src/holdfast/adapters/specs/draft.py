@@ -8,7 +8,6 @@ from typing import Any
 from holdfast.adapters.specs.carried import Item, Known, as_item, is_more, items_of, row, sorted_in
 from holdfast.adapters.specs.edit import CannotEdit, Path, append, end_of, line_end, put, put_all, unfold
 from holdfast.adapters.specs.yaml_text import Node, compose, plain
-from holdfast.core.spec_shapes import merged
 
 EARLIER = "earlier_"
 
@@ -35,9 +34,6 @@ class Draft:
     def body(self) -> Node:
         node = compose(self.text)[int(self.path[0])]
         return node.value["checkpoint"].node if len(self.path) > 1 else node
-
-    def data(self) -> dict[str, Any]:
-        return merged([plain(root) for root in compose(self.text)])
 
     def set(self, names: Sequence[str], value: Any) -> None:
         """Under the first of these names that the file has, else under the first of them."""
@@ -75,7 +71,7 @@ class Draft:
             entry = entry.node.value.get(name) if entry is not None and isinstance(entry.node.value, dict) else None
         if entry is not None and isinstance(entry.node.value, list):
             for place, item in enumerate(entry.node.value):
-                if isinstance(item.node.value, dict):
+                if isinstance(item.node.told, dict):
                     yield (*self.path, *way, place), item.node
 
     def says_more(self, name: str, known: Known) -> bool:
@@ -112,12 +108,13 @@ class Draft:
         wanted: Mapping[str, Mapping[Any, Any]],
         about: Callable[[Any], Hashable],
         known: Known,
+        write: Callable[[Any], Any],
         *,
         rest: str,
         in_line: bool = False,
     ) -> None:
         """Have each list of a map hold what it is to hold, in that order: items that are there with all that they carry, in
-        whichever list they are; the others as they are given. What is in no list then and carries more goes to `rest`.
+        whichever list they are; the others as `write` gives them. What is in no list then and carries more goes to `rest`.
         """
         lists = self.lists(under)
         changing = {name: new for name, new in wanted.items() if _subjects(lists.get(name), about) != [*new]}
@@ -136,7 +133,7 @@ class Draft:
         kept = [one for one in left if one.name == rest or one.more]
         if [one.name for one in kept] != [rest] * len(before):
             self.set((rest,), [one.written for one in kept])
-        self.set_in(under, {name: row(new.values(), chosen[name], in_line) for name, new in changing.items()})
+        self.set_in(under, {name: row(new.values(), chosen[name], write, in_line) for name, new in changing.items()})
         self._check(chosen, under, kept, rest)
 
     def unfold(self, way: tuple[str, ...]) -> None:

@@ -13,6 +13,8 @@ _WORDS = frozenset(["true", "false", "yes", "no", "on", "off", "y", "n", "null"]
 _TIME = re.compile(
     r"[0-9]{4}-[0-9]{2}-[0-9]{2}(?:T[0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]+)?(?:Z|[+-][0-9]{2}:[0-9]{2}))?"
 )
+_ODD = re.compile(r"\.(inf|nan)|[.-]+")
+_MARKS = frozenset('"\\')
 _ESCAPES = {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\t": "\\t"}
 
 
@@ -26,16 +28,14 @@ def scalar(text: str | None) -> str:
     """Plain where nobody could take it for anything but text, else in quotes. A number in the text stays text."""
     if text is None:
         return "null"
-    if (
-        _PLAIN.fullmatch(text)
-        and text.casefold() not in _WORDS
-        and not re.fullmatch(r"\.(inf|nan)|[.-]+", text.casefold())
-    ):
+    if _PLAIN.fullmatch(text) and text.casefold() not in _WORDS and not _ODD.fullmatch(text.casefold()):
         return text
     return quoted(text)
 
 
 def quoted(text: str) -> str:
+    if text.isprintable() and not _MARKS.intersection(text):
+        return f'"{text}"'
     return f'"{"".join(map(_letter, text))}"'
 
 

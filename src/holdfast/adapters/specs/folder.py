@@ -23,7 +23,7 @@ class SpecFolder:
         real = os.path.relpath(real_path(self._folder), real_path(self._top))
         self.path = real if inside else self._folder
         self._writer = Writer(self._folder, self._top)
-        self._known: tuple[reader.Found, Spec] | None = None
+        self._known: reader.Understood | None = None
 
     def read(self) -> Spec:
         """All that the files say, with every problem. Raises SpecError where there is no `tasks.yaml`.
@@ -31,9 +31,9 @@ class SpecFolder:
         The files are read each time; only if their bytes are others than the last time, they are understood anew.
         """
         found, known = reader.fetch_all(self._folder, self._top, self.path), self._known
-        if known is None or known[0] != found:
-            known = self._known = (found, reader.spec_of(self._folder, self.path, found))
-        return known[1]
+        if known is None or known.found != found:
+            known = self._known = reader.understood(self._folder, self.path, found, known)
+        return known.spec
 
     def mirrors(self) -> dict[str, bytes]:
         """`checkpoint.yaml` and `review.yaml`, if they are there, byte for byte."""

@@ -6,17 +6,19 @@ Only a folder without `tasks.yaml` is no spec at all.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from msgspec.structs import replace
 
 from holdfast.adapters.paths import real_path
-from holdfast.adapters.specs.texts import Text, fetch, parse, problem_of, within
+from holdfast.adapters.specs.memory import Memory
+from holdfast.adapters.specs.texts import Text, data_of, fetch, parse, problem_of, within
 from holdfast.adapters.specs.yaml_text import Node
 from holdfast.core.batches import faults, plan
 from holdfast.core.errors import BadInput, NotFound
-from holdfast.core.spec import ASIDE, OVER, Problem, Spec, SpecError, Task, digest_of, natural
+from holdfast.core.named import NamedTuple
+from holdfast.core.spec import ASIDE, OVER, Checkpoint, Problem, Spec, SpecError, Task, digest_of, natural
 from holdfast.core.spec_besides import lost, lost_of_checkpoint
 from holdfast.core.spec_graph import Graph, implied, read_graph
 from holdfast.core.spec_shapes import (
@@ -77,6 +79,8 @@ def lost_in(name: str, before: bytes, now: bytes | None) -> list[str]:
     Where that is something, with the deferred findings that are gone.
     """
     was = parse(name, before).data
+    if now == before:
+        return []
     try:
         left = parse(name, now or b"").data
     except BadInput:
@@ -88,8 +92,27 @@ def lost_in(name: str, before: bytes, now: bytes | None) -> list[str]:
     return found and [*found, *(one for one in put_off if one not in known)]
 
 
-def spec_of(folder: str, shown: str, found: Found) -> Spec:
-    """All that the files say."""
+class Planned(NamedTuple):
+    """The tasks with what they need, and what follows from that alone."""
+
+    tasks: tuple[Task, ...]
+    faults: Sequence[str]
+    digest: str
+
+
+class Understood(NamedTuple):
+    """What the files say, and the parts of it that hold as long as the files do that they come from."""
+
+    found: Found
+    spec: Spec
+    stated: Tasks
+    needs: Mapping[str, Any]
+    graph: Graph
+    planned: Planned
+
+
+def understood(folder: str, shown: str, found: Found, before: Understood | None = None) -> Understood:
+    """All that the files say. What did not change since `before` is not worked out again."""
     texts: dict[str, Text] = {}
     problems: list[Problem] = []
     for name, data in found.items():
@@ -100,26 +123,58 @@ def spec_of(folder: str, shown: str, found: Found) -> Spec:
         except BadInput as error:
             line, message = problem_of(error)
             problems.append(Problem(os.path.join(shown, name), line, message, fatal=name in (TASKS, NEEDS)))
-    return _spec(shown, texts, problems)
+    stated = tasks_in(texts[TASKS].text) if TASKS in texts else read_tasks({})
+    needs = texts[NEEDS].data if NEEDS in texts else {}
+    graph = _graph(needs, stated, before)
+    if before is not None and (stated, graph) == (before.stated, before.graph):
+        planned = before.planned
+    else:
+        tasks = joined(stated.tasks, graph)
+        sound = before.planned.tasks if before is not None and not before.planned.faults else ()
+        planned = Planned(tasks, faults(tasks, sound), digest_of(tasks))
+    spec = _spec(shown, texts, problems, stated, graph, planned)
+    return Understood(found, spec, stated, needs, graph, planned)
 
 
-def _spec(folder: str, texts: dict[str, Text], problems: Sequence[Problem]) -> Spec:
+@Memory
+def tasks_in(text: str, known: Sequence[tuple[str, Tasks]]) -> Tasks:
+    """What a `tasks.yaml` says."""
+    return read_tasks(data_of(text), known[0][1] if known else None)
+
+
+def _graph(needs: Mapping[str, Any], stated: Tasks, before: Understood | None) -> Graph:
+    """What each task needs: of the tasks, their ids and needs decide it, and which of them are set aside."""
+    if before is not None and needs == before.needs and _basis(stated) == _basis(before.stated):
+        return before.graph
+    graph = read_graph(needs, stated.tasks)
+    if graph.needs or graph.phases or any(task.depends_on for task in stated.tasks):
+        return graph
+    return graph._replace(needs=implied(stated.phases, stated.tasks))
+
+
+def _basis(stated: Tasks) -> tuple[Any, ...]:
+    return stated.phases, [(task.id, task.depends_on, task.status in ASIDE) for task in stated.tasks]
+
+
+def _spec(
+    folder: str,
+    texts: Mapping[str, Text],
+    problems: Sequence[Problem],
+    stated: Tasks,
+    graph: Graph,
+    planned: Planned,
+) -> Spec:
     data = {name: text.data for name, text in texts.items()}
-    stated = read_tasks(data.get(TASKS, {}))
-    graph = read_graph(data.get(NEEDS, {}), stated.tasks)
-    if not graph.needs and not graph.phases and not any(task.depends_on for task in stated.tasks):
-        graph = graph._replace(needs=implied(stated.phases, stated.tasks))
-    tasks = joined(stated.tasks, graph)
-    checkpoint = read_checkpoint(data[CHECKPOINT]) if CHECKPOINT in data else None
+    checkpoint = checkpoint_in(texts[CHECKPOINT].text) if CHECKPOINT in texts else None
     review = data.get(REVIEW, {})
     named = [read_reviewers(data.get(name, {})) for name in (REVIEW, VALIDATION)]
-    found = [*problems, *_of_tasks(folder, texts.get(TASKS), stated), *_of_graph(folder, graph, tasks)]
+    found = [*problems, *_of_tasks(folder, texts.get(TASKS), stated), *_of_graph(folder, graph, planned.tasks)]
     return Spec(
         name=stated.name or (checkpoint.spec_name if checkpoint else "") or os.path.basename(os.path.abspath(folder)),
         path=folder,
         code=stated.code,
         next_id=stated.next_id,
-        tasks=tasks,
+        tasks=planned.tasks,
         phases=stated.phases or graph.phases,
         reviewers=next((some for some in [checkpoint.reviewers if checkpoint else (), *named] if some), ()),
         deferred=open_findings(
@@ -127,9 +182,15 @@ def _spec(folder: str, texts: dict[str, Text], problems: Sequence[Problem]) -> S
         ),
         reviewed=tuple(ids_in(review)),
         checkpoint=checkpoint,
-        problems=(*found, *(_problem(folder, TASKS, None, said, fatal=True) for said in faults(tasks))),
-        digest=digest_of(tasks),
+        problems=(*found, *(_problem(folder, TASKS, None, said, fatal=True) for said in planned.faults)),
+        digest=planned.digest,
     )
+
+
+@Memory
+def checkpoint_in(text: str, known: object) -> Checkpoint:
+    """What a `checkpoint.yaml` says."""
+    return read_checkpoint(data_of(text))
 
 
 def _problem(folder: str, name: str, line: int | None, said: str, *, fatal: bool = False) -> Problem:
@@ -139,7 +200,7 @@ def _problem(folder: str, name: str, line: int | None, said: str, *, fatal: bool
 def _of_tasks(folder: str, text: Text | None, stated: Tasks) -> Iterator[Problem]:
     if text is None:
         return
-    lines = [node.line for _, node in task_nodes(text)]
+    lines = [node.line for _, node in task_nodes(text)] if stated.flaws or stated.remarks else []
     for fatal, remarks in ((True, stated.flaws), (False, stated.remarks)):
         for place, said in remarks:
             yield _problem(folder, TASKS, lines[place] if place < len(lines) else None, said, fatal=fatal)
@@ -153,7 +214,7 @@ def task_nodes(text: Text) -> list[tuple[str, Node]]:
     inner = [node for phases in _told(text, "phases") for node in _of_phases(phases)]
     more = [pair for node in inner for pair in _nodes_of(node)]
     known = {name for name, _ in own}
-    return [*own, *(pair for pair in more if tells_task(pair[0], pair[1].value, known))] if own else more
+    return [*own, *(pair for pair in more if tells_task(pair[0], pair[1].told, known))] if own else more
 
 
 def _told(text: Text, key: str) -> list[Node]:
@@ -189,8 +250,8 @@ def _nodes_of(node: Node) -> Iterator[tuple[str, Node]]:
     if isinstance(node.value, dict):
         yield from ((name, entry.node) for name, entry in node.value.items())
     for entry in _items(node):
-        row = entry.node.value if isinstance(entry.node.value, dict) else {}
-        names = [row[key].node.value for key in IDS if key in row]
+        row = entry.node.told if isinstance(entry.node.told, dict) else {}
+        names = [row[key].node.told for key in IDS if key in row]
         yield str(names[0]).strip() if names else "", entry.node
 
 

@@ -34,7 +34,11 @@ class Text(NamedTuple):
 
     @property
     def data(self) -> dict[str, Any]:
-        return merged([plain(document) for document in self.documents])
+        return data_of(self.text)
+
+
+def data_of(text: str) -> dict[str, Any]:
+    return merged([plain(document) for document in compose(text)])
 
 
 def top_of(folder: str) -> str:

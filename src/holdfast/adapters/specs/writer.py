@@ -10,16 +10,16 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
 from holdfast.adapters.specs import checkpoint_text, review_text
-from holdfast.adapters.specs.edit import CannotEdit, Edit, Path, apply, item_edit, line_of, scalar_edit
+from holdfast.adapters.specs.edit import CannotEdit, Edit, Path, apply, item_edit, line_of, scalar_edit, way_to
 from holdfast.adapters.specs.emit import commit as hash_of
 from holdfast.adapters.specs.emit import moment, scalar
-from holdfast.adapters.specs.reader import CHECKPOINT, REVIEW, TASKS, task_nodes
+from holdfast.adapters.specs.reader import CHECKPOINT, REVIEW, TASKS, task_nodes, tasks_in
 from holdfast.adapters.specs.texts import Text, load, refused, store
 from holdfast.adapters.specs.yaml_text import Node
 from holdfast.core.errors import BadFile
 from holdfast.core.review import Finding
 from holdfast.core.spec import OVER, Checkpoint, SpecError, Status
-from holdfast.core.spec_shapes import IDS, TITLES, read_tasks, said_of
+from holdfast.core.spec_shapes import IDS, TITLES, said_of
 from holdfast.core.statuses import spelling, status
 
 _PROGRESS = re.compile(r"([0-9]+)( ?/ ?)([0-9]+)(?:( ?\(?)[0-9]+( ?%\)?))?")  # 2/8, 2 / 8, 2/8 (25%)
@@ -101,13 +101,13 @@ def _tried(text: Text, check: Callable[[Text], None], advice: str) -> None:
 
 def _check_marks(text: Text) -> None:
     """Raise CannotEdit now, if the status of an open task could not be changed later."""
-    open_ones = [task.id for task in read_tasks(text.data).tasks if task.status not in OVER]
+    open_ones = [task.id for task in tasks_in(text.text).tasks if task.status not in OVER]
     for wanted in ("in_progress", "complete"):
         apply(text.text, list(_marks(text, dict.fromkeys(open_ones, wanted), {}, None)), text.documents)
 
 
 def _marks(text: Text, statuses: Mapping[str, Status], commits: Mapping[str, str], today: str | None) -> Iterator[Edit]:
-    stated = read_tasks(text.data)
+    stated = tasks_in(text.text)
     said = {task.id: task.said for task in stated.tasks}
     written = {one: scalar(spelling(one, said_of(stated.tasks))) for one in set(statuses.values())}
     found = 0
@@ -126,30 +126,19 @@ def _marks(text: Text, statuses: Mapping[str, Status], commits: Mapping[str, str
 
 
 def _by_id(text: Text, wanted: set[str]) -> dict[str, tuple[Path, Node]]:
-    places = {id(node): path for path, node in _walk(text)}
     found: dict[str, tuple[Path, Node]] = {}
     for name, node in task_nodes(text):
         if name in wanted:
             if name in found:
                 raise CannotEdit((name,), "is there twice")
-            if id(node) not in places or not isinstance(node.value, dict):
+            path = way_to(text.documents, node)
+            if path is None or len(path) > _DEEPEST or not isinstance(node.value, dict):
                 raise CannotEdit((name,), "is not a task that stands in the file itself")
-            found[name] = (places[id(node)], node)
+            found[name] = (path, node)
     missing = sorted(wanted - found.keys())
     if missing:
         raise CannotEdit((missing[0],), "is not a task of this file")
     return found
-
-
-def _walk(text: Text) -> Iterator[tuple[Path, Node]]:
-    """Every map in a list or map of maps, up to the depth at which tasks stand, with the way to it."""
-    ways: list[tuple[Path, Node]] = [((number,), root) for number, root in enumerate(text.documents)]
-    for path, node in ways:
-        if isinstance(node.value, dict):
-            yield path, node
-        if len(path) < _DEEPEST and not isinstance(node.value, str):
-            keyed = node.value.items() if isinstance(node.value, dict) else enumerate(node.value)
-            ways += [((*path, key), entry.node) for key, entry in keyed if entry.start == entry.node.start]
 
 
 def _evidence(text: str, path: Path, node: Node, commit: str) -> Iterator[Edit]:

@@ -24,7 +24,6 @@ from holdfast.core.spec import (
     batches_behind,
     changes,
     changes_since,
-    digest_of,
     refuse,
     summary_of,
     unblocked,
@@ -59,7 +58,7 @@ class Planner:
     def _is_stale(self, planned: Mapping[str, Any], number: int, name: str) -> bool:
         if not self._desk.decided_before(name) or self._is_begun(number):
             return False
-        return bool(_digest(self._read()) != planned["digest"])
+        return bool(self._read().digest != planned["digest"])
 
     def _is_begun(self, number: int) -> bool:
         start = f"batch-{number}/"
@@ -73,8 +72,9 @@ class Planner:
     def _plan(self, number: int) -> dict[str, Any]:
         """What to do next, from the files."""
         desk, spec = self._desk, self._read()
-        planned = batches.plan(spec.tasks, break_on_phase=desk.settings.run.break_on_phase)
-        self._tell_changes(spec)
+        planned = desk.plan(spec.tasks)
+        bare = [_bare(task) for task in spec.tasks]
+        self._tell_changes(spec, bare)
         self._tell_claims(spec)
         held = batches.held(spec.tasks)
         self._tell_held(held)
@@ -94,8 +94,8 @@ class Planner:
             "open": [task.id for task in spec.tasks if task.status not in OVER],
             "done": [task.id for task in spec.tasks if task.status in OVER - ASIDE],
             "held": held,
-            "digest": _digest(spec),
-            "plan": desk.keep_value([_bare(task) for task in spec.tasks]),
+            "digest": spec.digest,
+            "plan": desk.keep_value(bare),
             "taken": highest([*(one.id for one in spec.deferred if one.id), *spec.reviewed]),
             "carried": msgspec.to_builtins(_carried(spec)),
             **({"begun": begun} if begun else {}),
@@ -107,12 +107,12 @@ class Planner:
             return int(self._last["shown"]) - int(self._last["number"])
         return batches_behind(spec.checkpoint)
 
-    def _tell_changes(self, spec: Spec) -> None:
+    def _tell_changes(self, spec: Spec, bare: Sequence[Task]) -> None:
         """Say what is different from what was planned by before: from the log, else from the checkpoint's own summary."""
         desk, checkpoint = self._desk, spec.checkpoint
         if self._last is not None:
             earlier = msgspec.json.decode(desk.kept(self._last["plan"]), type=list[Task])
-            said = changes(earlier, [_bare(task) for task in spec.tasks])
+            said = changes(earlier, bare)
         else:
             said = changes_since(checkpoint, spec.tasks) if checkpoint else []
             self._tell_origin(checkpoint)
@@ -204,10 +204,6 @@ def _plan_name(number: int, attempt: int) -> str:
     return f"batch-{number}/plan" if attempt == 1 else f"batch-{number}/plan-{attempt}"
 
 
-def _digest(spec: Spec) -> str:
-    return digest_of(spec.tasks)
-
-
 def _bare(task: Task) -> Task:
     """What of a task decides the plan, and stays the same while the run works on it."""
     return Task(task.id, task.title, files=task.files, depends_on=task.depends_on, phase=task.phase)
@@ -284,7 +280,7 @@ def _checkpoint(
         deferred=_deferred(desk, spec, earlier),
         reviewers=_reviewers(desk, spec),
         reviewed_by=spec.checkpoint.reviewed_by if spec.checkpoint else None,
-        tasks_digest=_digest(spec),
+        tasks_digest=spec.digest,
         cursor=PhaseCursor(batch["shown"], "complete", "completed", tuple(task["id"] for task in batch["tasks"]), at),
         incomplete=still_incomplete(spec.checkpoint, spec.tasks, batch["shown"]) if spec.checkpoint else (),
     )
@@ -345,9 +341,7 @@ def put_off(one: Finding, batch: str) -> Deferred:
 
 
 def _next_batch(desk: Desk, spec: Spec, batch: Mapping[str, Any]) -> NextBatch | None:
-    how = desk.settings.run.break_on_phase
-    planned = batches.plan(spec.tasks, break_on_phase=how)
-    planned = planned or batches.plan(unblocked(spec.tasks), break_on_phase=how)  # then the spec is not finished
+    planned = desk.plan(spec.tasks) or desk.plan(unblocked(spec.tasks))  # then the spec is not finished
     if not planned:
         return None
     tasks = {task.id: task for task in spec.tasks}

@@ -14,6 +14,7 @@ from typing import Any
 
 import msgspec
 
+from holdfast.core.batches import Batch, plan
 from holdfast.core.canonical import digest
 from holdfast.core.drift import CHOICES
 from holdfast.core.errors import HoldfastError
@@ -22,7 +23,7 @@ from holdfast.core.named import NamedTuple
 from holdfast.core.review import Finding
 from holdfast.core.settings import Settings
 from holdfast.core.shapes import OPEN, EffectState, RunState, WorkspaceState
-from holdfast.core.spec import Checkpoint
+from holdfast.core.spec import Checkpoint, Task
 from holdfast.core.stops import snippet
 from holdfast.core.wire import decode
 from holdfast.engine.repository import Repository
@@ -97,10 +98,19 @@ class Desk:
         self.halted = threading.Event()
         self.found: dict[str, tuple[str, Finding]] = {}  # by its id, what reviewers found, and in which batch
         self.checkpoint: Checkpoint | None = None  # what the file said when this process came to the batch
+        self._planned: tuple[Sequence[Task], tuple[Batch, ...]] = (), ()
         self._branch = parts.ground.where()[1]
         self._snapshots: dict[str, str] = {}
         self._earlier: dict[str, EffectState] = {known.step_id: known for known in run.state.effects.values()}
         self._steps_then = {name for name, known in run.state.steps.items() if known.status == "finished"}
+
+    def plan(self, tasks: Sequence[Task]) -> tuple[Batch, ...]:
+        """The batches of these tasks. The plan that closes a batch is the one that the next begins with."""
+        before, planned = self._planned
+        if before is not tasks:
+            planned = plan(tasks, break_on_phase=self.settings.run.break_on_phase, sound=before)
+            self._planned = tasks, planned
+        return planned
 
     def knew(self, effect: str) -> bool:
         """Whether this effect was done before this process began."""
