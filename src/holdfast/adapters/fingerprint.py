@@ -19,6 +19,7 @@ import re
 import stat
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
 
 from holdfast.adapters.paths import real_path
 from holdfast.adapters.probes.git_place import find_repository
@@ -74,6 +75,7 @@ PINS = frozenset(
 LARGEST = 64 * 1024 * 1024  # bytes of one file that are read; of a larger one size and time count
 TOTAL = 1024 * 1024 * 1024
 COUNT = 5000
+_REMEMBERED = 20_000  # paths
 _LISTING = 256 * 1024 * 1024
 _PIECE = 1 << 20
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -176,6 +178,7 @@ def _paths(top: str, environ: Mapping[str, str]) -> dict[str, bool]:
     return {path: path in tracked for path in every}
 
 
+@lru_cache(maxsize=_REMEMBERED)  # git tells the same files again with every milestone
 def _kind(path: str, is_tracked: bool) -> str | None:
     name = os.path.basename(path)
     if name in LOCKFILES or _NAMED(name) or (is_tracked and (_CALLED(name) or _CALLED(path))):

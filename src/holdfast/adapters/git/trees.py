@@ -342,11 +342,9 @@ class TaskTrees:
     def refs_now(self) -> dict[str, str]:
         """Where every branch, tag and other ref is, and HEAD of the main work tree. Ours are not among them."""
         said = wide(self.git)("for-each-ref", "--format=%(refname) %(objectname)").splitlines()
-        rows = dict(os.fsdecode(line).rsplit(" ", 1) for line in said)
+        theirs = (line for line in said if not line.startswith(b"refs/holdfast/"))  # ours are thousands in a long run
         head, branch = self.workspace.where()
-        return {name: sha for name, sha in rows.items() if not name.startswith("refs/holdfast/")} | {
-            "HEAD": branch or head or ""
-        }
+        return {**dict(os.fsdecode(line).rsplit(" ", 1) for line in theirs), "HEAD": branch or head or ""}
 
 
 # --- pieces

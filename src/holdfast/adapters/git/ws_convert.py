@@ -107,7 +107,7 @@ class Conversion:
         """Every file in which attributes of these paths may stand."""
         folders = {b""}
         for path in paths:
-            while (path := os.path.dirname(path)) and path not in folders:
+            while (path := path.rpartition(b"/")[0]) and path not in folders:
                 folders.add(path)
         own = attribute_files(self.desk.git, self.desk.place)
         return {*map(os.fsencode, own), *(os.path.join(self.top, folder, SOURCE) for folder in folders)}
@@ -133,7 +133,7 @@ class Conversion:
 
     def _words(self, tracked: Collection[bytes]) -> set[bytes]:
         """Which attributes that convert stand in any file of attributes around tracked files, be it tracked itself or not."""
-        inside = {self._at(path) for path in tracked if os.path.basename(path) == SOURCE}
+        inside = {self._at(path) for path in tracked if path.endswith(SOURCE) and os.path.basename(path) == SOURCE}
         return {word for path in {*self._sources(tracked), *inside} for word in _words_in(path, path in inside)}
 
     def _of_other_size(self, blobs: dict[bytes, bytes]) -> set[bytes]:

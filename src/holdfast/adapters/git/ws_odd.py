@@ -65,10 +65,12 @@ def _below(top: bytes, left_away: frozenset[bytes], most: int = sys.maxsize) -> 
             found[inside] = _REPOSITORY
             continue
         for entry in entries:
+            if entry.is_file(follow_symlinks=False) or entry.is_symlink():
+                continue
             path = os.path.join(inside, entry.name)
             if entry.is_dir(follow_symlinks=False):
                 folders += [path] if entry.name != b".git" and path not in left_away else []
-            elif not entry.is_symlink() and not entry.is_file(follow_symlinks=False):
+            else:
                 with suppress(FileNotFoundError):
                     found[path] = why_no_file(entry.stat(follow_symlinks=False).st_mode)
     return found
