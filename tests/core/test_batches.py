@@ -293,3 +293,26 @@ def test_an_order_is_not_looked_for_twice_where_tasks_only_came_to_their_end(mon
     for other in ([sound[1]], [sound[0], task("T2")], [sound[0], replace(sound[1], status="dropped")]):
         assert faults(other, sound) == ["looked"]
     assert faults(sound, done) == ["looked"] and faults([], []) == ["looked"]
+
+
+def test_tasks_that_touch_nothing_in_common_are_planned_as_if_they_might(monkeypatch):
+    chance, free, collide = random.Random(4), 0, batches._collide
+    for _ in range(500):
+        tasks = [
+            Task(
+                f"T{number}",
+                files=tuple(
+                    chance.choice((f"a/{number}", f"b{number}/x", f"f{chance.randrange(30)}", "a"))
+                    for _ in range(chance.choice((1, 1, 1, 2)))
+                ),
+                depends_on=tuple(f"T{one}" for one in range(number) if chance.random() < 0.2),
+            )
+            for number in range(chance.randrange(1, 7))
+        ]
+        chance.shuffle(tasks)
+        free += not collide(tasks)
+        monkeypatch.setattr(batches, "_collide", collide)
+        found = plan(tasks)
+        monkeypatch.setattr(batches, "_collide", lambda tasks: True)
+        assert found == plan(tasks), tasks
+    assert 50 < free < 450

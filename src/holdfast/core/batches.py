@@ -9,6 +9,7 @@ import heapq
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from typing import TypeAlias
 
 from holdfast.core.named import NamedTuple
@@ -227,17 +228,32 @@ def _earliest(left: Sequence[Task], needs: Mapping[str, Needs], *, by_phase: boo
     """The first batch after all that a task needs in which nobody touches its files, and no other phase is at work."""
     tasks = {task.id: task for task in left}
     places: dict[str, int] = {}
-    count = 0
+    count, is_free = 0, not by_phase and not _collide(left)
     rooms: dict[str | None, _Rooms] = {}
     behind: dict[int, int] = {}  # the first batch after all that a group needs
     for name in _in_order(needs):
         group = id(needs[name])
         if group not in behind:
             behind[group] = max((places[need] + 1 for need in needs[name]), default=0)
+        if is_free:
+            places[name] = behind[group]
+            continue
         room = rooms.setdefault(tasks[name].phase if by_phase else None, _Rooms())
         places[name] = room.take(_claims(tasks[name].files), behind[group], count)
         count = max(count, places[name] + 1)
     return places
+
+
+def _collide(tasks: Sequence[Task]) -> bool:
+    """Whether any two could not be in one batch because of what they touch."""
+    claims = [_claims(task.files) for task in tasks]
+    places = [place for claimed in claims for place in claimed]
+    known = set(places)
+    return (
+        not all(claims)
+        or len(known) < len(places)
+        or any(place[:length] in known for place in places for length in range(len(place)))
+    )
 
 
 def _gathered(left: Sequence[Task], places: Mapping[str, int]) -> tuple[Batch, ...]:
@@ -247,7 +263,8 @@ def _gathered(left: Sequence[Task], places: Mapping[str, int]) -> tuple[Batch, .
     return tuple(Batch(tuple(group), len(group) > 1) for group in groups)
 
 
-def _claims(files: Sequence[str]) -> tuple[tuple[str, ...], ...]:
+@lru_cache(maxsize=8192)
+def _claims(files: tuple[str, ...]) -> tuple[tuple[str, ...], ...]:
     """The places a task may write to. A folder or a pattern stands for all that may be in it."""
     return tuple(sorted({_place(file) for file in files if file.strip()}))
 

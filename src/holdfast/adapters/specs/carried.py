@@ -77,10 +77,17 @@ def as_item(text: str, path: Path, entry: Entry) -> Written:
     return Written((f"- {first}", *(f"  {line}" for line in rest)))
 
 
-def items_of(text: str, name: str, node: Node, about: Callable[[Any], Hashable], known: Known) -> Iterator[Item]:
-    """The items of a list, one below the other or of plain words in one line. A comment above an item goes with it."""
-    start = node.start - node.column
-    for place, entry in enumerate(node.value if isinstance(node.value, list) else ()):
+def items_of(
+    text: str, name: str, node: Node, about: Callable[[Any], Hashable], known: Known, stay: Stay | None = None
+) -> Iterator[Item]:
+    """The items of a list, one below the other or of plain words in one line. A comment above an item goes with it.
+
+    Those that `stay` where they are are not among them.
+    """
+    held = node.value if isinstance(node.value, list) else []
+    first, end = (stay.first, len(held) - stay.last) if stay else (0, len(held))
+    start = _start_of(text, node, first)
+    for place, entry in enumerate(held[first:end], first):
         data = plain(entry.node)
         if node.flow:
             written = Written((f"- {text[entry.start : entry.end]}",))
@@ -92,7 +99,61 @@ def items_of(text: str, name: str, node: Node, about: Callable[[Any], Hashable],
             raise CannotEdit((name, place), "is written in a way in which it cannot be moved")
         look = partial(_says_more, text, entry.node, start, end, known)
         yield Item(name, place, about(data), data, Written(lines), look, text[end_of(text, entry) : end])
-        start = text.find("\n", end) + 1 or len(text)
+        start = _line_after(text, end)
+
+
+def _line_after(text: str, place: int) -> int:
+    return text.find("\n", place) + 1 or len(text)
+
+
+def _start_of(text: str, node: Node, place: int) -> int:
+    """Where the lines of an item begin, with the comments above it."""
+    before = node.value[place - 1] if place and not node.flow else None
+    return node.start - node.column if before is None else _line_after(text, line_end(text, end_of(text, before)))
+
+
+class Stay(NamedTuple):
+    """How many items at the beginning and at the end of a list stay there, and their lines."""
+
+    first: int
+    last: int
+    before: Written
+    behind: Written
+
+    def middle(self, values: Sequence[Any]) -> Sequence[Any]:
+        return values[self.first : len(values) - self.last]
+
+    def around(self, values: Any) -> list[Any]:
+        return [self.before, *values, self.behind]
+
+
+def staying(text: str, node: Node, was: Sequence[Any], now: Sequence[Any]) -> Stay | None:
+    """What stays of a list, if all of it would be written as it is, line by line; None where that is not sure."""
+    count = len(was)
+    first = _alike(was, now)
+    last = _alike(was[first:][::-1], now[first:][::-1])
+    if node.flow or not first + last:
+        return None
+    written = [_as_it_stands(text, node, *ends) for ends in ((0, first), (count - last, count))]
+    return None if None in written else Stay(first, last, *filter(None, written))
+
+
+def _alike(one: Sequence[Any], other: Sequence[Any]) -> int:
+    count = min(len(one), len(other))
+    return next((place for place in range(count) if one[place] != other[place]), count)
+
+
+def _as_it_stands(text: str, node: Node, first: int, end: int) -> Written | None:
+    dash, entries = f"{' ' * node.column}-", node.value[first:end]
+    if not entries:
+        return Written(())
+    if any(isinstance(one.node.told, str) for one in entries):  # a word may be told in another way now
+        return None
+    if not all(text.startswith(dash, text.rfind("\n", 0, one.start) + 1) for one in entries):
+        return None
+    lines = text[_start_of(text, node, first) : line_end(text, end_of(text, entries[-1]))].split("\n")
+    is_ours = all(not line or (line.startswith(dash[:-1]) and line == line.rstrip()) for line in lines)
+    return Written(tuple(line[node.column :] for line in lines)) if is_ours else None
 
 
 def _says_more(text: str, node: Node, start: int, end: int, known: Known) -> bool:

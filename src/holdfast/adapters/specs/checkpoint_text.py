@@ -185,6 +185,8 @@ def _retell(draft: Draft, lists: Mapping[str, Sequence[TaskRef]]) -> None:
         if about not in now:
             continue
         listed, title = now[about]
+        if row.get(NAMES[0]) == title and "status" not in row:
+            continue
         said = status(text_of(row.get("status")))
         if text_of(first(row, NAMES)) != title:
             name = next((one for one in NAMES if row.get(one) is not None), NAMES[0])

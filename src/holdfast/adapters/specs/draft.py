@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from typing import Any
 
-from holdfast.adapters.specs.carried import Item, Known, as_item, is_more, items_of, row, sorted_in
+from holdfast.adapters.specs.carried import Item, Known, Stay, as_item, is_more, items_of, row, sorted_in, staying
 from holdfast.adapters.specs.edit import CannotEdit, Path, append, end_of, line_end, put, put_all, unfold
 from holdfast.adapters.specs.yaml_text import Node, compose, plain
 
@@ -125,16 +125,40 @@ class Draft:
         lists, aside = self.lists(under), self.body().value.get(rest)
         if aside is not None and not aside.node.is_nothing and not isinstance(aside.node.value, list):
             raise CannotEdit((*self.path, rest), "is not a list")
-        found = [
-            one for name in changing if name in lists for one in items_of(self.text, name, lists[name], about, known)
-        ]
         before = list(items_of(self.text, rest, aside.node, about, known)) if aside is not None else []
-        chosen, left = sorted_in([*found, *before], changing)
+        stay = {} if in_line or before else self._staying(under, changing, about)
+        found = [
+            one
+            for name in changing
+            if name in lists
+            for one in items_of(self.text, name, lists[name], about, known, stay.get(name))
+        ]
+        moving = {name: stay[name].middle([*new]) if name in stay else [*new] for name, new in changing.items()}
+        chosen, left = sorted_in([*found, *before], moving)
         kept = [one for one in left if one.name == rest or one.more]
         if [one.name for one in kept] != [rest] * len(before):
             self.set((rest,), [one.written for one in kept])
-        self.set_in(under, {name: row(new.values(), chosen[name], write, in_line) for name, new in changing.items()})
-        self._check(chosen, under, kept, rest)
+        rows = {
+            name: row([changing[name][one] for one in new], chosen[name], write, in_line)
+            for name, new in moving.items()
+        }
+        was = {name: plain(lists[name]) for name in stay}
+        self.set_in(under, {name: stay[name].around(new) if name in stay else new for name, new in rows.items()})
+        self._check_stayed(was, stay, under)
+        self._check(chosen, stay, under, kept, rest)
+
+    def _staying(
+        self, under: str, changing: Mapping[str, Mapping[Any, Any]], about: Callable[[Any], Hashable]
+    ) -> dict[str, Stay]:
+        """What stays in each of these lists. Nothing, where something is in them twice: then it is not told apart."""
+        nodes = {name: node for name, node in self.lists(under).items() if name in changing}
+        was = {name: _subjects(node, about) for name, node in nodes.items()}
+        for lists in (was, changing):
+            every = [one for subjects in lists.values() for one in subjects]
+            if None in every or len({*every}) < len(every):
+                return {}
+        found = {name: staying(self.text, nodes[name], was[name], [*changing[name]]) for name in nodes if was[name]}
+        return {name: one for name, one in found.items() if one is not None}
 
     def unfold(self, way: tuple[str, ...]) -> None:
         """A list in brackets that has more than words gets a line for each item."""
@@ -144,11 +168,26 @@ class Draft:
         if "#" in self.text[node.start : node.end] or not all(isinstance(one.node.value, str) for one in node.value):
             self.text = unfold(self.text, (*self.path, *way))
 
-    def _check(self, chosen: Mapping[str, Sequence[Item | None]], under: str, kept: Sequence[Item], rest: str) -> None:
+    def _check_stayed(self, was: Mapping[str, list[Any]], stay: Mapping[str, Stay], under: str) -> None:
+        lists = self.lists(under)
+        for name, one in stay.items():
+            old, new = was[name], plain(lists[name])
+            if old[: one.first] != new[: one.first] or old[len(old) - one.last :] != new[len(new) - one.last :]:
+                raise CannotEdit((*self.path, under, name), "has an item that came out different")
+
+    def _check(
+        self,
+        chosen: Mapping[str, Sequence[Item | None]],
+        stay: Mapping[str, Stay],
+        under: str,
+        kept: Sequence[Item],
+        rest: str,
+    ) -> None:
         """Refuse if an item came out different where it is now."""
         lists, aside = self.lists(under), self.body().value.get(rest)
         for name, found in chosen.items():
-            for one, now in zip(found, plain(lists[name]), strict=True):
+            rows = plain(lists[name])
+            for one, now in zip(found, stay[name].middle(rows) if name in stay else rows, strict=True):
                 if one is not None and not isinstance(one.data, str) and one.data != now:
                     raise CannotEdit((*self.path, under, name), "has an item that cannot be moved without changing it")
         if kept and sorted(map(str, plain(aside.node))) != sorted(str(one.data) for one in kept):

@@ -251,8 +251,8 @@ def _nodes_of(node: Node) -> Iterator[tuple[str, Node]]:
         yield from ((name, entry.node) for name, entry in node.value.items())
     for entry in _items(node):
         row = entry.node.told if isinstance(entry.node.told, dict) else {}
-        names = [row[key].node.told for key in IDS if key in row]
-        yield str(names[0]).strip() if names else "", entry.node
+        key = next((key for key in IDS if key in row), None)
+        yield "" if key is None else str(row[key].node.told).strip(), entry.node
 
 
 def _of_graph(folder: str, graph: Graph, tasks: Sequence[Task]) -> Iterator[Problem]:

@@ -48,9 +48,11 @@ class _Rows(NamedTuple):
 
 def recomposed(text: str, known: Sequence[tuple[str, Composed]]) -> Composed | None:
     """The documents by what is known of the text that is most alike; None if that does not help."""
-    usable = [one for one in known if not one[1].shares]
-    old, then = max(usable, key=lambda one: sum(_around(one[0], text)), default=("", None))
-    rows = [] if then is None else sorted(_unchanged(old, then.roots, [*_stretches(old, text)]), key=_start)
+    nearest = _nearest(text, [one for one in known if not one[1].shares])
+    if nearest is None:
+        return None
+    old, then = nearest
+    rows = sorted(_unchanged(old, then.roots, [*_stretches(old, text)]), key=_start)
     if not rows:
         return None
     try:
@@ -63,6 +65,16 @@ def recomposed(text: str, known: Sequence[tuple[str, Composed]]) -> Composed | N
 
 
 # --- what is the same
+
+
+def _nearest(text: str, known: Sequence[tuple[str, Composed]]) -> tuple[str, Composed] | None:
+    """The first that differs in one half at most, else the one with the longest beginning and end in common."""
+    alike = {}
+    for one in known:
+        alike[one[0]] = same = sum(_around(one[0], text))
+        if 2 * same > len(text):
+            return one
+    return max(known, key=lambda one: alike[one[0]], default=None)
 
 
 def _around(old: str, new: str) -> tuple[int, int]:
