@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any, cast
 from holdfast import config
 from holdfast.adapters import system
 from holdfast.core.errors import HoldfastError, InvalidId, NotFound, UsageError
-from holdfast.core.ids import SPEC, check_id, mission_of_spec
+from holdfast.core.ids import SPEC, check_id
+from holdfast.core.missions import mission_of_spec
 from holdfast.core.values import Head
 from holdfast.stores.sqlite import SqliteStore
 

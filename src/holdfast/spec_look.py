@@ -17,7 +17,8 @@ from holdfast.adapters.specs.reader import CHECKPOINT
 from holdfast.core.batches import Batch, held, held_said, plan
 from holdfast.core.drift import Policy
 from holdfast.core.errors import HoldfastError, NotFound
-from holdfast.core.ids import SPEC, mission_of_spec
+from holdfast.core.ids import SPEC
+from holdfast.core.missions import mission_of_spec
 from holdfast.core.named import NamedTuple
 from holdfast.core.shapes import FINISHED, RunState
 from holdfast.core.spec import Checkpoint, Problem, Spec, SpecError, age, batches_behind, newest, refuse

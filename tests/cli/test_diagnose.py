@@ -8,7 +8,7 @@ import pytest
 
 from holdfast import app
 from holdfast.core.events import RunStopped, StepFailed, StepStarted
-from holdfast.core.ids import mission_of_spec
+from holdfast.core.missions import mission_of_spec
 from holdfast.core.stops import exit_code
 from tests.cli.test_reads_never_write import picture
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from holdfast.core.errors import InvalidId
-from holdfast.core.sha import hexdigest
 
 SPEC = "spec."  # the missions that Holdfast itself goes on with are called that and the name of their spec
 COMMAND = "command."  # and those of `holdfast run -- COMMAND` that and a digest of its words and its folder
@@ -40,15 +39,6 @@ def is_of_command(mission_id: str) -> bool:
     """Whether it is a mission of `holdfast run -- COMMAND`, and not one of somebody's own that only begins like it."""
     words = mission_id.removeprefix(COMMAND)
     return len(words) == 16 and mission_id.startswith(COMMAND) and _HEX.issuperset(words)
-
-
-def mission_of_spec(name: str) -> str:
-    """The mission of the spec whose folder is called so: its name where that can be one, else with what makes it unique."""
-    plain = "".join(letter if letter.isascii() and letter.isalnum() else "-" for letter in name.lower()).strip("-")
-    mission = f"{SPEC}{plain or 'spec'}"
-    if name == plain and is_id(mission):
-        return mission
-    return f"{SPEC}{plain[:40] or 'spec'}-{hexdigest(name.encode('utf-8', 'surrogateescape'))[:8]}"
 
 
 def check_op(value: object) -> str:
