@@ -304,7 +304,7 @@ def test_payloads_of_other_serializers_are_only_text(place, monkeypatch):
     assert not list(place.parent.rglob(MARK))
 
 
-YAML = "adapters/specs/yaml_text.py"  # takes the events of the parser, and lets nothing be constructed
+YAML = "adapters/specs/yaml_nodes.py"  # takes the events of the parser, and lets nothing be constructed
 DANGEROUS = {"pickle", "cPickle", "marshal", "shelve", "dill", "yaml", "jsonpickle", "code", "runpy", "cloudpickle"}
 
 
